@@ -1,0 +1,336 @@
+"""Every message of the protocol, one frozen dataclass each; `wire.py` turns them into frames and back.
+
+Field types are those that the strict schema knows: int, float (finite), bool, str, bytes, another dataclass,
+and tuples of one of these. The header's 256 KiB bound every length; what a value means is checked by its reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+PROTOCOL = 1
+"""The wire version; separate from the package's. Nodes of different versions refuse each other."""
+
+
+class Phase(IntEnum):
+    """What a node says of itself, in its signed record."""
+
+    JOINING = 0  # visible, no partner yet: its state is still on the way
+    TRAINING = 1
+    ARRIVED = 2  # in consensus(): exchanges on, with no local update
+    DONE = 3  # arrived, and its last exchanges differed by less than the tolerance
+    LEFT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What each header begins with: who speaks, in which swarm, and which view it holds."""
+
+    swarm: bytes  # 16 bytes
+    node: str  # 32 hex digits: blake2b of the public key
+    incarnation: int
+    view: int  # digest of the sender's view, 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One node's signed word about itself."""
+
+    key: bytes  # Ed25519 public key, 32 bytes; the node id is its hash
+    control: str  # tcp://host:port
+    data: str
+    incarnation: int
+    phase: int  # a Phase
+    site: str
+    dial_only: bool  # its addresses can't be dialled: it is reached through the connections that it opened
+    contract: bytes  # digest of its contract, 16 bytes
+    signature: bytes  # Ed25519 over all of the above, 64 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """`accuser` holds `node` for suspect, or for dead, at this incarnation."""
+
+    node: str
+    incarnation: int
+    accuser: str
+    dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What membership piggybacks."""
+
+    records: tuple[Record, ...] = ()
+    accusations: tuple[Accusation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A node's progress, in a few bytes: its step, and its seconds per step (0 where not known yet)."""
+
+    step: int
+    pace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What all nodes of a swarm must agree on; empty strings in a joiner's are taken from the swarm."""
+
+    schema: bytes  # fingerprint of the model schema, 16 bytes
+    tensors: bytes  # 4 bytes of hash per tensor, in order: finds the first that differs
+    optimizer: str
+    algorithm: str
+    topology: str
+    fingerprint: bytes  # of the topology's mixing, 16 bytes
+    seed: int
+
+
+# --- joining ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Knock:
+    """May I come in, and on what terms? Asked before torch is imported."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The answer to a knock: the swarm's contract, its name, and how many live in it."""
+
+    version: int
+    contract: Contract
+    record: Record
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A joiner presents itself under a full contract."""
+
+    contract: Contract
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The contract is ours too; here is everybody."""
+
+    news: News
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No, and why. For a schema, `index` is the first tensor that differs and `theirs` describes ours."""
+
+    reason: str  # protocol, schema, optimizer, algorithm, topology, seed, busy
+    theirs: str
+    index: int
+
+
+# --- membership (SWIM) -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    seq: int
+    target: str  # the node that should answer
+    pulse: Pulse
+    news: News
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    seq: int
+    pulse: Pulse
+    news: News
+
+
+@dataclass(frozen=True, slots=True)
+class PingRequest:
+    """Please probe `target` for me, and pass its pong on, or a nack."""
+
+    seq: int
+    target: str
+    news: News
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gossip:
+    news: News
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Push-pull: all I know; `reply` asks for all that you know."""
+
+    news: News
+    reply: bool
+
+
+# --- state for a joiner ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOffer:
+    """A snapshot is pinned: its number, and the donor's step, epoch and round at that moment."""
+
+    snapshot: int
+    step: int
+    epoch: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksRequest:
+    snapshot: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDone:
+    snapshot: int
+
+
+# --- data ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What the payload frame holds: `count` consecutive blocks of one kind and dtype."""
+
+    first: int  # block number
+    count: int
+    kind: int  # an optim.Kind
+    codec: str
+    dtype: str  # of the elements on the wire, where the codec keeps one
+    elements: int
+    checksum: int  # xxh3 of the payload, 64 bits
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Opens a swap: here are my blocks; answer with the encoded change. The exchange id covers all its blocks."""
+
+    exchange: int
+    weight: float
+    pulse: Pulse
+    settled: tuple[int, ...]  # exchanges of ours whose answers came: yours may be dropped
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Reask:
+    """An answer never came: again, please, by the header alone."""
+
+    exchange: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The change for the accepted blocks (bit i: block first + i); none accepted means declined."""
+
+    exchange: int
+    accepted: int
+    weight: float
+    pulse: Pulse
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One way: a synchronous round's shard."""
+
+    exchange: int
+    round: int
+    weight: float
+    pulse: Pulse
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """These exchanges are through: answers may be dropped, credit returns."""
+
+    exchanges: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotBlocks:
+    snapshot: int
+    shard: Shard
+
+
+# --- status ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    node: str
+    address: str
+    state: str  # joining, alive, suspect, dead, left
+    phase: int
+    site: str
+    dial_only: bool
+    step: int  # as last heard
+    pace: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    node: str
+    round_trip: float  # seconds
+    bandwidth: float  # bytes a second
+    credit: int  # bytes
+    sent: int
+    received: int
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What one node knows of the swarm and of its own links."""
+
+    topology: str
+    algorithm: str
+    step: int
+    distance: float
+    members: tuple[MemberStatus, ...]
+    links: tuple[LinkStatus, ...]
+
+
+Message = (
+    Knock | Terms | Hello | Welcome | Refusal
+    | Ping | Pong | PingRequest | Nack | Gossip | Sync
+    | SnapshotRequest | SnapshotOffer | BlocksRequest | SnapshotDone
+    | Ask | Reask | Answer | Push | Settled | SnapshotBlocks
+    | StatusRequest | Status
+)  # fmt: skip
+
+TABLE: dict[int, type] = {
+    1: Knock, 2: Terms, 3: Hello, 4: Welcome, 5: Refusal,
+    10: Ping, 11: Pong, 12: PingRequest, 13: Nack, 14: Gossip, 15: Sync,
+    20: SnapshotRequest, 21: SnapshotOffer, 22: BlocksRequest, 23: SnapshotDone,
+    30: Ask, 31: Reask, 32: Answer, 33: Push, 34: Settled, 35: SnapshotBlocks,
+    40: StatusRequest, 41: Status,
+}  # fmt: skip
+"""Message numbers on the wire. A number is never reused."""
