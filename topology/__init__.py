@@ -1,0 +1,34 @@
+"""Who talks with whom: communication graphs for decentralized training. Knows numpy and networkx, nothing else.
+
+make("base:k=2") builds one by name, `from_networkx` from a graph; a subclass of `Topology` with one method is your own.
+"""
+
+from topology.base import Member, Properties, Topology
+from topology.custom import from_networkx
+from topology.errors import TopologyError, TopologyRefused
+from topology.fallback import FALLBACK, fitting
+from topology.fingerprint import fingerprint
+from topology.measure import canonical, groups, measured
+from topology.mixing import Mixing, Row
+from topology.registry import make, names, register, spec_of
+
+__all__ = [
+    "FALLBACK",
+    "Member",
+    "Mixing",
+    "Properties",
+    "Row",
+    "Topology",
+    "TopologyError",
+    "TopologyRefused",
+    "canonical",
+    "fingerprint",
+    "fitting",
+    "from_networkx",
+    "groups",
+    "make",
+    "measured",
+    "names",
+    "register",
+    "spec_of",
+]
