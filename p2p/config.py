@@ -48,6 +48,9 @@ class DeadlineConfig:
     """The deadline lies so many deviations past the median arrival. More: fewer skips, longer waits for the slow."""
     floor: float = 0.3
     """Seconds. Never less, see ExchangeConfig.floor."""
+    change: float = 2.0
+    """Seconds that a round may still take once the view has changed, even with the deadline off: until views agree again,
+    a neighbour may not know that it is waited for."""
     patience: int = 3
     """Skips in a row after which a neighbour is called slow and no longer waited for, until it is in time again."""
 

@@ -1,0 +1,392 @@
+"""The swap machine: which blocks are asked of whom, which requests are answered, what is overdue. No I/O, no clock, no memory.
+
+A swap of a block: the initiator sends its copy `y`, the responder adds an encoded change and answers it, the initiator
+subtracts it; the swarm's mean does not move. The rules (each is there because training broke without it):
+
+* each block counts its own rounds, so that no block always meets the same partner;
+* a block is due one neighbourhood step time after its last own swap, and asks one partner, by weighted round robin;
+* while an own swap of a block is open, one other swap of it is answered and further ones are declined: mixing stays convex;
+* an open swap that is overdue holds nothing, and its late answer is still applied;
+* exchange ids only grow, so that a repeated request is answered again and never mixed again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from p2p.agent.links import Link
+from p2p.config import ExchangeConfig
+
+Row = Sequence[tuple[str, float]]
+"""Whom to ask in one round, with weights that sum to 1 (the self weight dropped); empty where nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Instruction: send blocks `first` .. `first + count - 1` to `partner`, as a request to swap at most at `weight`."""
+
+    partner: str
+    exchange: int
+    first: int
+    count: int
+    weight: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Instruction: ask `partner` for the answer of `exchange` again, by the header alone."""
+
+    partner: str
+    exchange: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do with a request: mix the blocks whose bit is set, at `weight`; or send the kept `answer` again."""
+
+    accepted: int
+    weight: float
+    answer: object | None = None
+
+
+@dataclass(slots=True)
+class Block:
+    """One block's part in swaps."""
+
+    run: int  # consecutive blocks travel together only inside a run
+    nbytes: int
+    round: int = 0
+    due: float = 0.0
+    held: int = 0  # own swaps open and not overdue
+    answered: bool = False  # another's swap, while an own one is open
+    chosen: bool = False  # this round's row has been added to the debts, no partner had credit yet
+    debts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Open:
+    """An own swap under way."""
+
+    opened: Opened
+    nbytes: int
+    holds: bool = True
+    again: float = 0.0  # when to repeat the request
+    pause: float = 0.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened, for reports."""
+
+    swapped: int = 0
+    declined: int = 0
+    overdue: int = 0
+    repeated: int = 0
+    moved: int = 0  # blocks whose answer never came: the mean may have moved
+    forgotten: int = 0  # kept answers dropped for want of room
+
+
+FULL = 0.01  # seconds before a connection without room is tried again
+PEEK = 8  # rounds that a block looks ahead for a partner with credit
+DEBT = 2.0  # swaps that one partner may be owed of one block
+EASE = (1 / 8, 1 / 2)  # a joiner's weight limit, at first and in the end
+
+
+class Swaps:
+    """The machine. `row(round)` gives whom to ask; ids start at `first_id` and must exceed those of an earlier incarnation."""
+
+    def __init__(self, blocks: Sequence[tuple[int, int]], config: ExchangeConfig, row: Callable[[int], Row], first_id: int) -> None:
+        self.config = config
+        self.row = row
+        self.blocks = [Block(run, nbytes) for run, nbytes in blocks]
+        self.links: dict[str, Link] = {}
+        self.tally = Tally()
+        self.pace = 0.0  # neighbourhood step time, seconds; 0: nothing is due yet
+        self.period = 1  # steps between two own swaps of a block
+        self.ramp = 0  # rounds over which a joiner's weight limit rises; 0 for none
+        self.closing = False
+        self._next = first_id
+        self._open: dict[int, Open] = {}  # in order of opening
+        self._times: deque[float] = deque(maxlen=64)
+        self._swap_time = 0.0
+        self._seen: dict[str, int] = {}
+        self._kept: dict[str, dict[int, tuple[int, object]]] = {}
+        self._due = [(0.0, i) for i in range(len(self.blocks))]
+        self._waiting: set[int] = set()  # due, but held or without a partner
+        self._receipts: dict[str, list[int]] = {}
+
+    # --- the view --------------------------------------------------------------------------------------------------
+
+    def partners(self, live: Mapping[str, object]) -> None:
+        """The view changed: forget who is not in it; swaps open with them stay unanswered, which is counted."""
+        for gone in [p for p in {*self.links, *self._kept, *self._receipts} if p not in live]:
+            self.abandon(gone)
+        for block in self.blocks:
+            block.debts = {p: d for p, d in block.debts.items() if p in live}
+        self._wake_waiting()
+
+    def abandon(self, partner: str) -> None:
+        """The partner died or left."""
+        for exchange in [e for e, o in self._open.items() if o.opened.partner == partner]:
+            self.tally.moved += self._close(exchange).opened.count
+        self.links.pop(partner, None)
+        self._kept.pop(partner, None)
+        self._receipts.pop(partner, None)
+
+    def link(self, partner: str) -> Link:
+        return self.links.setdefault(partner, Link(self.config))
+
+    # --- own swaps -------------------------------------------------------------------------------------------------
+
+    @property
+    def limit(self) -> int:
+        """Own swaps of one block that may be open: as many as steps pass during a swap."""
+        if not self.pace:
+            return 1
+        return min(max(1, math.ceil(self._swap_time / (self.pace * self.period) - 0.05)), self.config.open_max)
+
+    @property
+    def interval(self) -> float:
+        return self.pace * self.period
+
+    def tick(self, now: float) -> list[Opened | Repeat]:
+        """What to send now. A request that can't be sent is given back by `unsent`."""
+        self._release_overdue(now)
+        for link in self.links.values():
+            link.retry(now)
+        repeats = self._repeats(now)
+        if self.closing or not self.pace:
+            return list(repeats)
+        return [*repeats, *self._open_due(now)]
+
+    @property
+    def wake(self) -> float:
+        """When tick has something to do next, if no event comes before."""
+        times = [o.again for o in self._open.values()]
+        if self.pace and not self.closing:
+            times += [self._due[0][0]] if self._due else []
+            times += [o.opened.at + self._overdue_after for o in self._open.values() if o.holds][:1]
+            times += [link.full_until for link in self.links.values() if link.full_until]
+        return min(times, default=math.inf)
+
+    def unsent(self, exchange: int, now: float) -> None:
+        """The transport had no room, or there is no route: the blocks are due again after the next receipt or tick."""
+        opened = self._close(exchange).opened
+        self.link(opened.partner).full_until = now + FULL
+        for i in range(opened.first, opened.first + opened.count):
+            block = self.blocks[i]
+            block.due = now
+            block.debts[opened.partner] = block.debts.get(opened.partner, 0.0) + 1
+        self._due = [(self.blocks[i].due, i) for _, i in self._due]
+        heapq.heapify(self._due)
+
+    def answered(self, partner: str, exchange: int, now: float, mixed: bool) -> Opened | None:
+        """An answer came. Returns what was opened, so that the change is applied; None for one that nobody waits for."""
+        entry = self._open.get(exchange)
+        if entry is None or entry.opened.partner != partner:
+            return None
+        self._close(exchange, now)
+        self._times.append(now - entry.opened.at)
+        self._swap_time = median(self._times)
+        if mixed:
+            self._receipts.setdefault(partner, []).append(exchange)
+            self.tally.swapped += entry.opened.count
+        else:
+            self.tally.declined += entry.opened.count
+        return entry.opened
+
+    def receipts(self, partner: str) -> tuple[int, ...]:
+        """Exchanges whose answers came and that the partner has not been told of; told by the next message to it."""
+        return tuple(self._receipts.pop(partner, ()))
+
+    def unreceipted(self) -> list[str]:
+        return list(self._receipts)
+
+    def drained(self) -> bool:
+        return not self._open
+
+    # --- others' swaps ---------------------------------------------------------------------------------------------
+
+    def asked(self, partner: str, exchange: int, first: int, count: int, weight: float) -> Verdict:
+        """A request came (with blocks; `count` 0 for a repeated one, by the header alone)."""
+        kept = self._kept.get(partner, {}).get(exchange)
+        if kept is not None:
+            return Verdict(0, 0.0, kept[1])
+        if exchange <= self._seen.get(partner, -1) or self.closing:
+            return Verdict(0, 0.0)
+        self._seen[partner] = exchange
+        accepted = 0
+        for bit in range(count):
+            block = self.blocks[first + bit]
+            if not (block.held and block.answered):
+                block.answered = block.held > 0
+                accepted |= 1 << bit
+        return Verdict(accepted, min(weight, self._weight(first, count)))
+
+    def keep(self, partner: str, exchange: int, nbytes: int, answer: object) -> list[object]:
+        """Keep an answer until its receipt; returns older ones that had to go because they exceed the partner's credit."""
+        kept = self._kept.setdefault(partner, {})
+        kept[exchange] = (nbytes, answer)
+        dropped = []
+        while sum(n for n, _ in kept.values()) > self.config.credit_max and len(kept) > 1:
+            dropped.append(kept.pop(next(iter(kept)))[1])
+            self.tally.forgotten += 1
+        return dropped
+
+    def settled(self, partner: str, exchanges: Sequence[int]) -> list[object]:
+        """The partner has these answers; returns them, so that their memory is freed."""
+        kept = self._kept.get(partner, {})
+        return [kept.pop(e)[1] for e in exchanges if e in kept]
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _overdue_after(self) -> float:
+        return max(self.pace, 2 * self._swap_time)
+
+    def _weight(self, first: int, count: int) -> float:
+        """The own limit: 1 / (k + 1), and less for a joiner in its first rounds."""
+        share = 1 / (self.limit + 1)
+        if not self.ramp:
+            return share
+        low, high = EASE
+        done = min(b.round for b in self.blocks[first : first + count]) / self.ramp
+        return min(share, low + (high - low) * min(done, 1.0))
+
+    def _release_overdue(self, now: float) -> None:
+        after = self._overdue_after
+        for entry in self._open.values():
+            if now - entry.opened.at <= after:
+                break
+            if entry.holds:
+                self.tally.overdue += entry.opened.count
+                self._release(entry)
+
+    def _repeats(self, now: float) -> Iterator[Repeat]:
+        for exchange, entry in self._open.items():
+            if now >= entry.again:
+                entry.pause = min(2 * entry.pause, 10 * self.config.floor)
+                entry.again = now + entry.pause
+                self.tally.repeated += 1
+                yield Repeat(entry.opened.partner, exchange)
+
+    def _open_due(self, now: float) -> Iterator[Opened]:
+        """Consecutive due blocks with the same partner travel in one message."""
+        group: list[int] = []
+        partner = ""
+        for i, chosen in self._choices(now):
+            if group and (chosen != partner or not self._joins(group, i)):
+                yield self._start(partner, group, now)
+                group = []
+            partner, group = chosen, [*group, i]
+        if group:
+            yield self._start(partner, group, now)
+
+    def _choices(self, now: float) -> Iterator[tuple[int, str]]:
+        """Due blocks, each with a partner that has credit for it."""
+        planned: dict[str, int] = {}
+        for i in list(self._pop_due(now)):
+            block = self.blocks[i]
+            partner = None if block.held >= self.limit else self._choose(block, planned, now)
+            if partner is None:
+                self._waiting.add(i)
+                continue
+            planned[partner] = planned.get(partner, 0) + block.nbytes
+            yield i, partner
+
+    def _pop_due(self, now: float) -> Iterator[int]:
+        self._wake_waiting()
+        while self._due and self._due[0][0] <= now:
+            yield heapq.heappop(self._due)[1]
+
+    def _wake_waiting(self) -> None:
+        for i in self._waiting:
+            heapq.heappush(self._due, (self.blocks[i].due, i))
+        self._waiting.clear()
+
+    def _choose(self, block: Block, planned: Mapping[str, int], now: float) -> str | None:
+        """Weighted round robin: each round adds its weights to the debts, the largest debt with credit is served."""
+        for peek in range(PEEK):
+            if peek or not block.chosen:
+                self._next_round(block)
+            open_to = [p for p in block.debts if self._serves(p, planned.get(p, 0) + block.nbytes, now)]
+            if open_to:
+                partner = max(open_to, key=block.debts.__getitem__)
+                block.debts[partner] -= 1
+                block.chosen = False
+                return partner
+            if block.chosen and not peek:
+                return None
+            block.chosen = True
+        return None
+
+    def _next_round(self, block: Block) -> None:
+        block.debts = {p: d for p, d in block.debts.items() if d > 1e-9}
+        for partner, weight in self.row(block.round):
+            block.debts[partner] = min(block.debts.get(partner, 0.0) + weight, DEBT)
+        block.round += 1
+
+    def _serves(self, partner: str, nbytes: int, now: float) -> bool:
+        link = self.link(partner)
+        return link.room(nbytes) and not link.paused(now)
+
+    def _joins(self, group: Sequence[int], i: int) -> bool:
+        last = self.blocks[group[-1]]
+        nbytes = sum(self.blocks[g].nbytes for g in group) + self.blocks[i].nbytes
+        return i == group[-1] + 1 and self.blocks[i].run == last.run and nbytes <= self.config.message_bytes
+
+    def _start(self, partner: str, group: Sequence[int], now: float) -> Opened:
+        opened = Opened(partner, self._next, group[0], len(group), self._weight(group[0], len(group)), now)
+        self._next += 1
+        nbytes = sum(self.blocks[i].nbytes for i in group)
+        link = self.link(partner)
+        link.leave(opened.exchange, nbytes, now)
+        pause = max(self.config.floor, 2 * link.expected())
+        self._open[opened.exchange] = Open(opened, nbytes, again=now + pause, pause=pause)
+        for i in group:
+            block = self.blocks[i]
+            block.answered = block.answered and block.held > 0
+            block.held += 1
+            block.due = now + self.interval
+            heapq.heappush(self._due, (block.due, i))
+        return opened
+
+    def _close(self, exchange: int, receipt: float | None = None) -> Open:
+        entry = self._open.pop(exchange)
+        link = self.link(entry.opened.partner)
+        if receipt is None:
+            link.unsend(exchange)
+        else:
+            link.receipt(exchange, receipt)
+        self._release(entry)
+        return entry
+
+    def _release(self, entry: Open) -> None:
+        if not entry.holds:
+            return
+        entry.holds = False
+        for i in range(entry.opened.first, entry.opened.first + entry.opened.count):
+            self.blocks[i].held -= 1
+            self.blocks[i].answered = False
+
+    # --- for tests -------------------------------------------------------------------------------------------------
+
+    def validate_state(self) -> None:
+        """Raises AssertionError where the machine contradicts itself."""
+        held = [0] * len(self.blocks)
+        for entry in self._open.values():
+            for i in range(entry.opened.first, entry.opened.first + entry.opened.count):
+                held[i] += entry.holds
+        assert held == [b.held for b in self.blocks]
+        assert max(held, default=0) <= self.config.open_max
+        queued = sorted([i for _, i in self._due] + list(self._waiting))
+        assert queued == list(range(len(self.blocks))), "each block is queued exactly once"
+        for partner, link in self.links.items():
+            assert link.under_way == sum(p.nbytes for p in link.parcels.values())
+            assert set(link.parcels) == {e for e, o in self._open.items() if o.opened.partner == partner}

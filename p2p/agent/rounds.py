@@ -1,0 +1,302 @@
+"""The machine of synchronous rounds: pushes out as credit allows, arrivals in, an adaptive deadline. No I/O, no clock, no memory.
+
+Only a neighbour whose weight for the pair equals the own is mixed. Who misses the deadline gives its weight to the self
+weight of that round; its late blocks still count against the state of *their* round, kept one round. A neighbour that is
+late again and again is not waited for until it is in time: waiting for a persistently slow node would make gossip
+exactly as slow as all-reduce.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from statistics import median
+
+from p2p.agent.links import Link
+from p2p.config import DeadlineConfig, ExchangeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One node's row in one round: self weight, (partner, weight that it gives to mine), (partner, weight that I give)."""
+
+    round: int
+    own: float
+    outs: tuple[tuple[str, float], ...]
+    ins: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """Instruction: send blocks `first` .. `first + count - 1` of the state published in `round`."""
+
+    partner: str
+    exchange: int
+    round: int
+    first: int
+    count: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """Instruction: combine. `parts`: per neighbour, in neighbour order, its weight and its blocks (first -> payload)."""
+
+    plan: Plan
+    parts: tuple[tuple[str, float, Mapping[int, object]], ...]
+    skipped: tuple[str, ...]
+
+
+class Arrived(Enum):
+    """What became of a push."""
+
+    KEPT = "kept"  # for this round, or one to come
+    LATE = "late"  # for the round before: add w (y - s) with the state of that round
+    STALE = "stale"  # older, or twice: dropped and counted
+    UNEQUAL = "unequal"  # the pair computed different weights: not mixed
+
+
+@dataclass(slots=True)
+class Neighbour:
+    """How timely a neighbour is."""
+
+    lags: deque[float] = field(default_factory=lambda: deque(maxlen=32))
+    round: int = -1  # newest heard of
+    skips: int = 0  # in a row
+
+
+@dataclass(slots=True)
+class RoundTally:
+    skipped: int = 0
+    late: int = 0
+    stale: int = 0
+    unequal: int = 0
+    replaced: int = 0  # pushes that a newer round replaced before they had left
+
+
+AHEAD = 2  # rounds ahead of the own for which arrivals are kept
+
+
+class Rounds:
+    """The machine. `blocks` gives (run, bytes) of each block."""
+
+    def __init__(self, blocks: Sequence[tuple[int, int]], config: ExchangeConfig, deadline: DeadlineConfig, first_id: int) -> None:
+        self.blocks = blocks
+        self.config = config
+        self.deadline = deadline
+        self.links: dict[str, Link] = {}
+        self.neighbours: dict[str, Neighbour] = {}
+        self.tally = RoundTally()
+        self.plan: Plan | None = None
+        self.waiting = False
+        self._before: Plan | None = None
+        self._began = 0.0
+        self._limit = math.inf
+        self._next = first_id
+        self._queue: dict[str, deque[Pushed]] = {}
+        self._arrived: dict[tuple[int, str], dict[int, tuple[int, object]]] = {}  # (round, partner) -> first -> (count, payload)
+        self._weights: dict[tuple[int, str], float] = {}  # the sender's word on the pair's weight
+        self._received: dict[str, list[int]] = {}
+        self._passed: set[str] = set()  # not to be waited for in this round
+        self._groups = list(self._messages())
+
+    # --- a round ---------------------------------------------------------------------------------------------------
+
+    def next_round(self) -> int:
+        """The own count, or the neighbours' where that has run ahead: who was stalled rejoins them."""
+        own = self.plan.round + 1 if self.plan else 0
+        heard = sorted(n.round for n in self.neighbours.values() if n.round >= 0)
+        theirs = heard[len(heard) // 2] if heard and self.deadline.enabled else own
+        return theirs if theirs > own + AHEAD else own
+
+    def begin(self, plan: Plan, now: float) -> None:
+        """The state of `plan.round` is published; pushes come from `tick`, as credit allows."""
+        self._before, self.plan, self._began, self.waiting = self.plan, plan, now, True
+        self.tally.replaced += sum(map(len, self._queue.values()))
+        self._queue = {p: deque(self._pushes(plan.round, p, w)) for p, w in plan.outs}
+        self._passed = {p for p, _ in plan.ins if self.slow(p)}
+        self._limit = now + self._patience()
+        self._arrived = {key: v for key, v in self._arrived.items() if key[0] >= plan.round - 1}
+        self._weights = {key: w for key, w in self._weights.items() if key[0] >= plan.round - 1}
+        for partner, _ in plan.ins:
+            self._open_early(partner, now)
+
+    def tick(self, now: float) -> Iterator[Pushed]:
+        """Pushes to send now. One that can't be sent is given back by `unsent`."""
+        for partner, queue in self._queue.items():
+            link = self.link(partner)
+            link.retry(now)
+            while queue and link.room(self._nbytes(queue[0])):
+                push = queue.popleft()
+                link.leave(push.exchange, self._nbytes(push), now)
+                yield push
+
+    def unsent(self, push: Pushed, now: float) -> None:
+        link = self.link(push.partner)
+        link.unsend(push.exchange)
+        link.full_until = now + 0.01
+        if push.partner in self._queue:
+            self._queue[push.partner].appendleft(push)
+
+    def complete(self, now: float) -> bool:
+        """Whether the wait is over: everybody's blocks are here, or the deadline has struck."""
+        return now >= self._limit or all(p in self._passed or self._whole(p) for p, _ in self._plan.ins)
+
+    @property
+    def wake(self) -> float:
+        """When tick or complete has something to do next, if no event comes before."""
+        times = [link.full_until for p, link in self.links.items() if link.full_until and self._queue.get(p)]
+        return min([*times, self._limit] if self.waiting else times, default=math.inf)
+
+    def finish(self) -> Mixed:
+        """End the round: what to combine, in neighbour order."""
+        plan, parts, skipped = self._plan, [], []
+        for partner, weight in plan.ins:
+            blocks = self._arrived.get((plan.round, partner), {})
+            if blocks:
+                parts.append((partner, weight, {first: payload for first, (_, payload) in blocks.items()}))
+                self._arrived[plan.round, partner] = {first: (count, None) for first, (count, _) in blocks.items()}
+            if not self._whole(partner):
+                skipped.append(partner)
+                self.neighbour(partner).skips += 1
+        self.tally.skipped += len(skipped)
+        self.waiting = False
+        return Mixed(plan, tuple(parts), tuple(skipped))
+
+    # --- events ----------------------------------------------------------------------------------------------------
+
+    def pushed(self, partner: str, exchange: int, round: int, first: int, count: int, weight: float, payload: object, now: float) -> Arrived:
+        """A push came."""
+        self._received.setdefault(partner, []).append(exchange)
+        neighbour = self.neighbour(partner)
+        neighbour.round = max(neighbour.round, round)
+        current = self._plan.round if self.plan else -1
+        self._weights[round, partner] = weight
+        if round > current:
+            return self._early(partner, round, first, count, payload, current)
+        plan = self.plan if round == current else self._before
+        if plan is None or plan.round != round:
+            self.tally.stale += 1
+            return Arrived.STALE
+        if not self._equal(plan, partner):
+            return Arrived.UNEQUAL
+        return self._now(partner, round, first, count, payload, now, in_time=round == current and self.waiting)
+
+    def receipt(self, partner: str, exchanges: Sequence[int], now: float) -> None:
+        """The partner has these pushes: credit returns."""
+        for exchange in exchanges:
+            self.link(partner).receipt(exchange, now)
+
+    def receipts(self) -> dict[str, list[int]]:
+        """Pushes that came and whose senders have not been told; to be told now."""
+        received, self._received = self._received, {}
+        return received
+
+    def partners(self, live: Mapping[str, object], now: float) -> None:
+        """The view changed: nobody waits for the gone, and nobody waits long for those whose view may differ."""
+        for known in (self.links, self.neighbours, self._queue, self._received):
+            for gone in [p for p in known if p not in live]:
+                known.pop(gone)  # type: ignore[attr-defined]
+        self._passed.update(p for p, _ in (self.plan.ins if self.plan else ()) if p not in live)
+        self._limit = min(self._limit, now + self.deadline.change)
+
+    # --- the neighbours --------------------------------------------------------------------------------------------
+
+    def link(self, partner: str) -> Link:
+        return self.links.setdefault(partner, Link(self.config))
+
+    def neighbour(self, partner: str) -> Neighbour:
+        return self.neighbours.setdefault(partner, Neighbour())
+
+    def slow(self, partner: str) -> bool:
+        """Late so often in a row that it is not waited for; never with the deadline off."""
+        return self.deadline.enabled and self.neighbour(partner).skips >= self.deadline.patience
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _plan(self) -> Plan:
+        assert self.plan is not None, "begin comes first"
+        return self.plan
+
+    def _patience(self) -> float:
+        """Seconds to wait: the typical neighbour's median lag and some deviations; for ever before anything is known."""
+        timed = sorted((n for n in self.neighbours.values() if n.lags), key=lambda n: median(n.lags))
+        if not self.deadline.enabled or not timed:
+            return math.inf
+        neighbour = timed[(len(timed) - 1) // 2]
+        middle = median(neighbour.lags)
+        deviation = 1.4826 * median(abs(lag - middle) for lag in neighbour.lags)
+        return middle + max(self.deadline.floor, self.deadline.deviations * deviation)
+
+    def _equal(self, plan: Plan, partner: str) -> bool:
+        """Whether both ends computed the same weight; views may differ for a while."""
+        own, theirs = dict(plan.ins).get(partner, -1.0), self._weights[plan.round, partner]
+        if math.isclose(own, theirs, rel_tol=1e-12):
+            return True
+        self.tally.unequal += 1
+        self._passed.add(partner)
+        return False
+
+    def _open_early(self, partner: str, now: float) -> None:
+        """What came before its round began is checked and timed now."""
+        if not self._arrived.get((self._plan.round, partner)):
+            return
+        if not self._equal(self._plan, partner):
+            del self._arrived[self._plan.round, partner]
+        elif self._whole(partner):
+            self._timely(partner, now)
+
+    def _early(self, partner: str, round: int, first: int, count: int, payload: object, current: int) -> Arrived:
+        """For a round to come; of a partner that runs far ahead only the newest rounds are kept."""
+        if self.waiting and not self._arrived.get((current, partner)):
+            self._passed.add(partner)  # it is past this round, nothing of it will come
+        for key in [k for k in self._arrived if k[1] == partner and current < k[0] <= round - AHEAD]:
+            del self._arrived[key]
+        self._arrived.setdefault((round, partner), {})[first] = (count, payload)
+        return Arrived.KEPT
+
+    def _now(self, partner: str, round: int, first: int, count: int, payload: object, now: float, in_time: bool) -> Arrived:
+        blocks = self._arrived.setdefault((round, partner), {})
+        if first in blocks:
+            self.tally.stale += 1
+            return Arrived.STALE
+        blocks[first] = (count, payload if in_time else None)
+        if round == self._plan.round and self._whole(partner):
+            self._timely(partner, now)
+        if in_time:
+            return Arrived.KEPT
+        self.tally.late += 1
+        return Arrived.LATE
+
+    def _timely(self, partner: str, now: float) -> None:
+        neighbour = self.neighbour(partner)
+        neighbour.lags.append(max(0.0, now - self._began))
+        if now < self._limit:
+            neighbour.skips = 0
+
+    def _whole(self, partner: str) -> bool:
+        blocks = self._arrived.get((self._plan.round, partner), {})
+        return sum(count for count, _ in blocks.values()) == len(self.blocks)
+
+    def _pushes(self, round: int, partner: str, weight: float) -> Iterator[Pushed]:
+        for first, count in self._groups:
+            self._next += 1
+            yield Pushed(partner, self._next - 1, round, first, count, weight)
+
+    def _messages(self) -> Iterator[tuple[int, int]]:
+        """The runs of blocks that messages carry: never over a run's end, never over the message size."""
+        first, nbytes = 0, 0
+        for i, (run, size) in enumerate(self.blocks):
+            if i > first and (run != self.blocks[first][0] or nbytes + size > self.config.message_bytes):
+                yield first, i - first
+                first, nbytes = i, 0
+            nbytes += size
+        if self.blocks:
+            yield first, len(self.blocks) - first
+
+    def _nbytes(self, push: Pushed) -> int:
+        return sum(size for _, size in self.blocks[push.first : push.first + push.count])

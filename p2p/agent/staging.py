@@ -1,0 +1,41 @@
+"""Buffers between the gossip copy and the wire: reused, and given back only when the transport no longer reads them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import torch
+from torch import Tensor
+
+from p2p.net.transport import Sent
+
+
+class Staging:
+    """A pool of byte buffers of a few sizes (powers of two). Bounded by its users: what is out is bounded by credit."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Tensor]] = {}
+        self._leaving: deque[tuple[Sent, Tensor]] = deque()
+
+    def take(self, nbytes: int) -> Tensor:
+        """A buffer of at least so many bytes; its content is arbitrary."""
+        self._reclaim()
+        size = 1 << max(nbytes - 1, 255).bit_length()
+        free = self._free.get(size)
+        return free.pop() if free else torch.empty(size, dtype=torch.uint8)
+
+    def give(self, buffer: Tensor, sent: Sent | None = None) -> None:
+        """Done with it, or done once `sent` is."""
+        if sent is None or sent.done:
+            self._free.setdefault(buffer.numel(), []).append(buffer)
+        else:
+            self._leaving.append((sent, buffer))
+
+    def _reclaim(self) -> None:
+        while self._leaving and self._leaving[0][0].done:
+            self.give(self._leaving.popleft()[1])
+
+
+def view(buffer: Tensor, nbytes: int) -> memoryview:
+    """The first bytes of a buffer, as the transport takes them."""
+    return memoryview(buffer.numpy())[:nbytes]
