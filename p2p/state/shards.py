@@ -1,0 +1,408 @@
+"""The shared state as flat blocks, and the only code that writes mixed values to the model.
+
+Asynchronous nodes (`live`) have a gossip copy, open to swaps at any time from the agent's thread, and the value on which
+copy and model last agreed; `meet` brings the three together once a step. Synchronous ones publish their state to one of
+two sets in turn, and combine what the neighbours published. One block's lock is held at a time, and never across a wait.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from optim.codec import Codec, fits
+from optim.kinds import Kind
+from p2p.errors import StateError, WireError
+from p2p.state.flat import Flat
+from p2p.state.layout import Block, lay_out
+from p2p.state.mixing import blend, merge, squared_norm
+from p2p.state.schema import Entry, Schema
+from p2p.state.sources import Source
+from p2p.state.store import Scratch, Store, Window, cut
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What a meet did."""
+
+    touched: int  # blocks that gossip had changed since the last one
+    squared: float  # squared norm of what gossip brought
+    nonfinite: tuple[str, ...]  # tensors with a nan or infinity: their blocks did not meet
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far a partner's block was from the own one. Where a value isn't finite, nothing was changed."""
+
+    squared: float  # ||theirs - own||^2; 0 where not finite
+    nonfinite: tuple[str, ...] = ()  # the tensors at fault
+
+    @property
+    def finite(self) -> bool:
+        return not self.nonfinite
+
+
+class Part(NamedTuple):
+    """A neighbour's block in a synchronous round."""
+
+    weight: float
+    data: Tensor  # uint8
+    codec: Codec
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The state as published for one round; valid until the next round but one is published."""
+
+    number: int
+    step: int
+    nonfinite: tuple[str, ...]
+    store: Store
+
+    def payload(self, first: Block, last: Block) -> Tensor:
+        """The raw bytes of consecutive blocks of one run, without a copy."""
+        return self.store.span(first, last)
+
+
+class Snapshot:
+    """A copy of all blocks at about one moment, for joiners: immutable once `advance` has said that it is whole."""
+
+    def __init__(self, shards: Shards, target: Store) -> None:
+        self._shards, self._store, self._next = shards, target, 0
+
+    def advance(self, count: int) -> bool:
+        """Copy up to `count` more blocks; True once all are there. Lets a donor go on between the calls."""
+        for block in self._shards.blocks[self._next : self._next + count]:
+            self._shards.read(block, self._store.piece(block))
+        self._next = min(self._next + count, len(self._shards.blocks))
+        return self._next == len(self._shards.blocks)
+
+    def payload(self, first: Block, last: Block) -> Tensor:
+        """The raw bytes of consecutive blocks of one run, without a copy."""
+        return self._store.span(first, last)
+
+
+class Shards:
+    """All shared tensors of one node. Methods say on whose thread they may run."""
+
+    def __init__(self, sources: Sequence[Source], *, block_bytes: int, live: bool) -> None:
+        """Lays out the sources and takes their present values. Raises `ConfigError` for an odd `block_bytes`."""
+        self.sources = tuple(sources)
+        entries = [Entry(s.name, s.kind, s.shape, s.dtype) for s in sources]
+        self.schema = Schema(entries, block_bytes)
+        self.runs, self.blocks = lay_out(entries, block_bytes)
+        self.nbytes = sum(block.nbytes for block in self.blocks)
+        dtypes, wide = [run.dtype for run in self.runs], [run.copy_dtype for run in self.runs]
+        self._flat = Flat(self.sources, self.blocks)
+        self._fresh = Window(self.runs, self.blocks, dtypes)  # what the model holds
+        self._mixed = Window(self.runs, self.blocks, wide)  # what it shall hold, in synchronous rounds
+        self._last = Store(self.runs, self.blocks, dtypes) if live else None
+        self._sets = [Store(self.runs, self.blocks, wide) for _ in range(1 if live else 2)]  # gossip copy, or published
+        self._copy = self._sets[0]
+        self._rounds = 0
+        self._locks = [threading.Lock() for _ in self.blocks]
+        self._touched = [False] * len(self.blocks)
+        self._stamps = [0] * len(self.blocks)  # of integer blocks: their owner's step
+        self._missing = set(range(len(self.blocks)))  # not yet received by a joiner
+        self._scratch = Scratch()
+        self._take()
+
+    def sizes(self, first: int, count: int, codec: Codec) -> list[int]:
+        """Bytes of each block's piece in a message. Raises `WireError` where no such message can be."""
+        blocks = self.blocks[first : first + count] if first >= 0 else ()
+        if not 0 < count == len(blocks) or any(b.run != blocks[0].run for b in blocks):
+            raise WireError("blocks", f"{count} from {first} are not consecutive blocks of one run")
+        if not fits(codec, blocks[0].kind, blocks[0].dtype):
+            raise WireError("codec", f"{codec.name} would spoil {blocks[0].kind.name.lower()} values")
+        return [codec.nbytes(block.elements, block.dtype) for block in blocks]
+
+    def split(self, data: Tensor, first: int, count: int, codec: Codec) -> Sequence[Tensor]:
+        """A message's payload (uint8), cut into its blocks' pieces. Raises `WireError` where the size is another."""
+        sizes = self.sizes(first, count, codec)
+        if data.numel() != sum(sizes):
+            raise WireError("size", f"{data.numel()} bytes for blocks of {sum(sizes)}")
+        return torch.split(data, sizes)
+
+    # --- asynchronous: the trainer's thread ------------------------------------------------------------------
+
+    def meet(self, step: int) -> Meeting:
+        """The local update since the last meet joins the gossip copy, what gossip changed joins the model.
+
+        A block that gossip left alone is not written. Values that aren't finite stay out of the copy: their block keeps
+        apart, and is named, until the model is finite again.
+        """
+        self._flat.refresh()
+        touched, squared, nonfinite = 0, 0.0, list[str]()
+        for block in self.blocks:
+            with self._locks[block.index]:
+                touched += self._touched[block.index]
+                brought, names = self._meet(block, step)
+            squared += brought
+            nonfinite += names
+        self._flat.flush()
+        return Meeting(touched, squared, tuple(dict.fromkeys(nonfinite)))
+
+    def _meet(self, block: Block, step: int) -> tuple[float, tuple[str, ...]]:
+        assert self._last is not None, "meet is for live shards"
+        fresh, copy, last = self._read(block), self._copy.piece(block), self._last.piece(block)
+        if block.kind is Kind.NEWEST:
+            self._meet_newest(block, fresh, copy, last, step)
+            return 0.0, ()
+        new, touched = self._widen(0, fresh, copy), self._touched[block.index]
+        if math.isnan(squared_norm(new)):
+            return 0.0, self._nonfinite(block, new)
+        if not touched and new is fresh:
+            copy.copy_(fresh)
+            last.copy_(fresh)
+            return 0.0, ()
+        old, work = self._widen(1, last, copy), (self._scratch(2, copy), self._scratch(3, copy))
+        brought = squared_norm(torch.sub(copy, old, out=work[0])) if touched else 0.0
+        merge(block.kind, copy, new, old, work)
+        if touched:
+            self._write(block, self._copy)
+        last.copy_(copy if touched else fresh)
+        self._touched[block.index] = False
+        return brought, ()
+
+    def _meet_newest(self, block: Block, fresh: Tensor, copy: Tensor, last: Tensor, step: int) -> None:
+        changed = not torch.equal(fresh, last)
+        if changed and step >= self._stamps[block.index]:
+            copy.copy_(fresh)
+            self._stamps[block.index] = step
+        elif changed or self._touched[block.index]:
+            self._write(block, self._copy)
+        last.copy_(copy)
+        self._touched[block.index] = False
+
+    # --- asynchronous: any thread ----------------------------------------------------------------------------
+
+    def stage(self, first: int, count: int, codec: Codec, out: Tensor) -> tuple[str, ...]:
+        """Encode consecutive blocks of the gossip copy to `out` (uint8), to be sent.
+
+        Returns the names of tensors that aren't finite; if there is one, nothing may be sent.
+        """
+        nonfinite = list[str]()
+        pieces = self.split(out, first, count, codec)
+        for block, piece in zip(self.blocks[first : first + count], pieces, strict=True):
+            with self._locks[block.index]:
+                value = self._copy.piece(block)
+                if math.isnan(squared_norm(value)):
+                    nonfinite += self._nonfinite(block, value)
+                else:
+                    codec.encode(value, piece)
+        return tuple(nonfinite)
+
+    def answer(self, index: int, data: Tensor, codec: Codec, weight: float, out: Tensor, step: int) -> Difference:
+        """Mix a partner's block (of its step `step`) into the gossip copy, and write to `out` what settles it there.
+
+        Linear kinds: d = (y - s) * weight, encoded once; its decoded form is added here and will be subtracted there.
+        Others: the own value before mixing.
+        """
+        block = self.blocks[index]
+        with self._locks[index]:
+            own = self._copy.piece(block)
+            theirs = codec.decode(data, self._scratch(0, own))
+            change = torch.sub(theirs, own, out=self._scratch(1, own)) if block.kind is not Kind.NEWEST else own
+            squared = squared_norm(change)
+            if math.isnan(squared):
+                return Difference(0.0, self._nonfinite(block, change))
+            if block.kind.linear:
+                codec.encode(change.mul_(weight), out)
+                own.add_(codec.decode(out, self._scratch(0, own)))
+            else:
+                codec.encode(own, out)
+                self._join(block, own, theirs, weight, step)
+            self._touched[index] = True
+            return Difference(squared)
+
+    def settle(self, index: int, data: Tensor, codec: Codec, weight: float, step: int) -> Difference:
+        """Join the answer of a partner (at its step `step`) to an own swap of weight `weight`."""
+        block = self.blocks[index]
+        with self._locks[index]:
+            own = self._copy.piece(block)
+            theirs = codec.decode(data, self._scratch(0, own))
+            apart = (
+                theirs if block.kind.linear or block.kind is Kind.NEWEST else torch.sub(theirs, own, out=self._scratch(1, own))
+            )
+            squared = squared_norm(apart)
+            if math.isnan(squared):
+                return Difference(0.0, self._nonfinite(block, apart))
+            if block.kind.linear:
+                own.sub_(theirs)
+                squared /= weight * weight
+            else:
+                self._join(block, own, theirs, weight, step)
+            self._touched[index] = True
+            return Difference(squared)
+
+    def _join(self, block: Block, own: Tensor, theirs: Tensor, weight: float, step: int) -> None:
+        if block.kind is not Kind.NEWEST:
+            blend(block.kind, own, theirs, weight)
+        elif step > self._stamps[block.index]:
+            own.copy_(theirs)
+            self._stamps[block.index] = step
+
+    # --- joiners and donors ----------------------------------------------------------------------------------
+
+    def set_block(self, index: int, data: Tensor, codec: Codec, step: int) -> None:
+        """Any thread: a donor's block (of its step `step`) arrived. The model is not written before `apply`."""
+        block = self.blocks[index]
+        with self._locks[index]:
+            own = self._copy.piece(block)
+            own.copy_(codec.decode(data, self._scratch(0, own)))
+            self._stamps[index] = step
+        self._missing.discard(index)
+
+    def apply(self) -> None:
+        """The trainer's thread: all blocks that arrived become the model's and the optimizers' state.
+
+        Whole or not at all: raises `StateError`, and writes nothing, where a block is missing or isn't finite.
+        """
+        if self._missing:
+            raise StateError(f"{len(self._missing)} of {len(self.blocks)} blocks of the state have not arrived")
+        spoilt = [name for b in self.blocks for name in self._nonfinite(b, self._copy.piece(b))]
+        if spoilt:
+            raise StateError(f"the donor's state is not finite: {', '.join(spoilt[:5])}")
+        self._flat.refresh()
+        for block in self.blocks:
+            with self._locks[block.index]:
+                self._write(block, self._copy)
+                if self._last is not None:
+                    self._last.piece(block).copy_(self._copy.piece(block))
+                self._touched[block.index] = False
+        self._flat.flush()
+
+    def snapshot(self) -> Snapshot:
+        """Any thread: a copy of the gossip copy (or of what was last published), still to be filled by `advance`."""
+        return Snapshot(self, Store(self.runs, self.blocks, [run.copy_dtype for run in self.runs]))
+
+    def read(self, block: Block, out: Tensor) -> None:
+        """Any thread: the present copy of a block, in the copy's dtype."""
+        with self._locks[block.index]:
+            out.copy_(self._copy.piece(block))
+
+    # --- synchronous rounds: the trainer's thread ------------------------------------------------------------
+
+    def publish(self, step: int) -> Published:
+        """Copy the state to the older of the two sets; what is not finite is named, and must not be sent."""
+        self._rounds += 1
+        nonfinite = self._take()
+        return Published(self._rounds, step, nonfinite, self._copy)
+
+    def combine(self, index: int, own_weight: float, parts: Sequence[Part], published: Published) -> tuple[Difference, ...]:
+        """The model's block becomes own_weight * s + sum of weight * y, in the order given; then call `flush`.
+
+        The weight of a part that isn't finite goes to the own value. Counters take the largest, integers the newest.
+        """
+        block = self.blocks[index]
+        own, mixed = self._of_round(published, block), self._mixed.piece(block)
+        mixed.copy_(own) if block.kind in (Kind.COUNTER, Kind.NEWEST) else torch.mul(own, own_weight, out=mixed)
+        newest, differences = published.step, list[Difference]()
+        for part in parts:
+            theirs, difference = self._compare(block, own, part)
+            differences.append(difference)
+            if block.kind is Kind.COUNTER:
+                blend(block.kind, mixed, theirs if difference.finite else own, 0)
+            elif block.kind is not Kind.NEWEST:
+                mixed.add_(torch.mul(theirs if difference.finite else own, part.weight, out=self._scratch(1, own)))
+            elif part.step > newest:
+                newest = part.step
+                mixed.copy_(theirs)
+        self._write(block, self._mixed)
+        return tuple(differences)
+
+    def late(self, index: int, part: Part, published: Published) -> Difference:
+        """A part of an earlier round: the change that it would have made then joins the model now."""
+        block = self.blocks[index]
+        self._flat.refresh(block)
+        own, mixed = self._of_round(published, block), self._mixed.piece(block)
+        theirs, difference = self._compare(block, own, part)
+        if not difference.finite:
+            return difference
+        mixed.copy_(self._read(block))
+        if block.kind is Kind.NEWEST:
+            mixed.copy_(theirs if part.step > published.step else mixed)
+        else:
+            then = self._scratch(1, own).copy_(own)
+            blend(block.kind, then, theirs, part.weight)
+            merge(block.kind, mixed, then, own, (self._scratch(2, own), self._scratch(3, own)))
+        self._write(block, self._mixed)
+        self._flat.flush()
+        return difference
+
+    def flush(self) -> None:
+        """After the last `combine` of a round: write what had to pass through a stand-in (strided or CUDA tensors)."""
+        self._flat.flush()
+
+    def _of_round(self, published: Published, block: Block) -> Tensor:
+        if published.number < self._rounds - 1:
+            raise StateError(
+                f"round {published.number} was published {self._rounds - published.number} rounds ago; two are kept"
+            )
+        return published.store.piece(block)
+
+    def _compare(self, block: Block, own: Tensor, part: Part) -> tuple[Tensor, Difference]:
+        theirs = part.codec.decode(part.data, self._scratch(0, own))
+        if block.kind is Kind.NEWEST:
+            return theirs, Difference(0.0)
+        apart = torch.sub(theirs, own, out=self._scratch(1, own))
+        squared = squared_norm(apart)
+        return theirs, Difference(0.0, self._nonfinite(block, apart)) if math.isnan(squared) else Difference(squared)
+
+    # --- the model -------------------------------------------------------------------------------------------
+
+    def _take(self) -> tuple[str, ...]:
+        """Copy the model's state to the gossip copy, or to the older of the published sets; names what isn't finite."""
+        self._flat.refresh()
+        target, nonfinite = self._sets[self._rounds % len(self._sets)], list[str]()
+        for block in self.blocks:
+            fresh, copy = self._read(block), target.piece(block)
+            with self._locks[block.index]:
+                copy.copy_(fresh)
+            if self._last is not None:
+                self._last.piece(block).copy_(fresh)
+            nonfinite += self._nonfinite(block, copy)
+        self._copy = target
+        return tuple(dict.fromkeys(nonfinite))
+
+    def _read(self, block: Block) -> Tensor:
+        """The block as the model holds it, in the model's dtype: its own memory where it is one stretch of one tensor."""
+        views = self._flat.views(block)
+        if len(views) == 1 and views[0] is not None:
+            return views[0]
+        segments = self._fresh.segments(block)
+        there = [(room, view) for room, view in zip(segments, views, strict=True) if view is not None]
+        if len(there) < len(views):
+            self._fresh.piece(block).zero_()
+        if there:
+            torch._foreach_copy_([room for room, _ in there], [view for _, view in there])
+        return self._fresh.piece(block)
+
+    def _write(self, block: Block, holder: Store | Window) -> None:
+        """Make the model hold the block; optimizer state that doesn't exist yet is made only for what isn't zero."""
+        values = holder.segments(block)
+        for i, view in enumerate(self._flat.views(block)):
+            if view is None and values[i].any():
+                self._flat.create(block, i)
+        there = [(view, value) for view, value in zip(self._flat.views(block), values, strict=True) if view is not None]
+        if there:
+            torch._foreach_copy_([view for view, _ in there], [value for _, value in there])
+            self._flat.wrote(block)
+
+    def _widen(self, number: int, value: Tensor, like: Tensor) -> Tensor:
+        """The value in the copy's dtype."""
+        return value if value.dtype == like.dtype else self._scratch(number, like).copy_(value)
+
+    def _nonfinite(self, block: Block, value: Tensor) -> tuple[str, ...]:
+        """The tensors of the block that have a nan or infinity in `value`."""
+        if not math.isnan(squared_norm(value)):
+            return ()
+        stretches = zip(block.segments, cut(block, value), strict=True)
+        return tuple(self.sources[s.tensor].name for s, stretch in stretches if not torch.isfinite(stretch).all())
