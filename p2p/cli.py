@@ -1,0 +1,220 @@
+"""The command `starlings`: launch, join, status.
+
+What can be checked without torch is checked here first: script, address, secret, names. Errors that are raised on
+purpose end in one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from dataclasses import asdict
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from p2p.errors import ConfigError, StarlingsError
+
+if TYPE_CHECKING:
+    from p2p.net.messages import Status
+    from p2p.rundir import RunDirectory
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="Decentralized peer-to-peer training: no server, no leader, no barrier.",
+)  # fmt: skip
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except StarlingsError as error:
+        sys.exit(_fail(error))
+
+
+def _fail(error: StarlingsError) -> int:
+    print(f"starlings: {error}", file=sys.stderr)
+    return 2
+
+
+class Passing(TyperCommand):
+    """A command that ends in a script: options before it are ours, wherever they stand; all that follows is the script's."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        flags = {name for option in self.params if getattr(option, "is_flag", False) for name in option.opts}
+        places = sum(option.param_type_name == "argument" for option in self.params) - 1  # the last one takes the rest
+        return super().parse_args(ctx, _options_first(args, flags | {"--help"}, places))
+
+
+def _options_first(args: list[str], flags: set[str], places: int) -> list[str]:
+    """`args` with the options that stand between the first `places` arguments moved in front of them."""
+    options: list[str] = []
+    arguments: list[str] = []
+    rest = [*args]
+    while rest and len(arguments) < places:
+        token = rest.pop(0)
+        if not token.startswith("-"):
+            arguments.append(token)
+            continue
+        options.append(token)
+        if "=" not in token and token not in flags and rest:
+            options.append(rest.pop(0))
+    return [*options, *arguments, *rest]
+
+
+SCRIPT = {"allow_interspersed_args": False}
+Script = Annotated[str, typer.Argument(metavar="SCRIPT", help="A Python file that calls p2p.join.")]
+Arguments = Annotated[list[str] | None, typer.Argument(metavar="[ARGUMENT]...", help="The script's own.")]
+Address = Annotated[str, typer.Argument(help="Of any member, as tcp://host:port.")]
+SecretFile = Annotated[str | None, typer.Option(envvar="STARLINGS_SECRET", help="What admits to the swarm.")]
+TopologyName = Annotated[
+    str | None, typer.Option("--topology", envvar="STARLINGS_TOPOLOGY", help="Who talks with whom: ring, module:Class ...")
+]
+AlgorithmName = Annotated[
+    str | None, typer.Option("--algorithm", envvar="STARLINGS_ALGORITHM", help="How they mix: async, gossip ...")
+]
+Site = Annotated[str | None, typer.Option(envvar="STARLINGS_SITE", help="The datacenter, as a label.")]
+RunDir = Annotated[Path | None, typer.Option(envvar="STARLINGS_RUN_DIR", help="For logs and results; else runs/<time>.")]
+Listen = Annotated[str, typer.Option(help="The own address to bind, without a port; tcp://* for all.")]
+Port = Annotated[int, typer.Option(min=0, max=65534, help="To bind, with the next one; 0 takes free ones.")]
+Advertise = Annotated[str | None, typer.Option(envvar="STARLINGS_ADVERTISE", help="The address that others should dial.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of the live table, on a terminal too.")]
+
+
+@app.command(cls=Passing, context_settings=SCRIPT)
+def launch(
+    script: Script,
+    arguments: Arguments = None,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="How many.")] = 1,
+    topology: TopologyName = None,
+    algorithm: AlgorithmName = None,
+    listen: Listen = "tcp://127.0.0.1",
+    port: Port = 0,
+    advertise: Advertise = None,
+    site: Site = None,
+    run_dir: RunDir = None,
+    plain: Plain = False,
+) -> None:
+    """Found a swarm with N nodes on this machine, and watch them."""
+    from p2p.net import keys
+
+    _check(script, topology, algorithm)
+    run = _run_directory(run_dir)
+    if not run.secret.exists():
+        keys.write_secret(run.secret, keys.new_secret())
+    keys.read_secret(run.secret)
+    _go(run, plain, script=script, arguments=tuple(arguments or ()), nodes=nodes, secret=str(run.secret), listen=listen,
+        port=port, advertise=advertise, topology=topology, algorithm=algorithm, site=site)  # fmt: skip
+
+
+@app.command(cls=Passing, context_settings=SCRIPT)
+def join(
+    address: Address,
+    script: Script,
+    arguments: Arguments = None,
+    secret_file: SecretFile = None,
+    topology: TopologyName = None,
+    algorithm: AlgorithmName = None,
+    listen: Listen = "tcp://*",
+    port: Port = 0,
+    advertise: Advertise = None,
+    site: Site = None,
+    run_dir: RunDir = None,
+    plain: Plain = False,
+) -> None:
+    """Add one node to a swarm that is there already."""
+    from p2p.ask import ask
+    from p2p.net.messages import PROTOCOL, Knock, Terms
+
+    _check(script, topology, algorithm)
+    secret = _secret(secret_file)
+    ask(address, secret, Knock(PROTOCOL), Terms)  # so that nobody waits for torch to learn of a wrong address or secret
+    _go(_run_directory(run_dir), plain, script=script, arguments=tuple(arguments or ()), peers=(address,),
+        secret=secret_file or "", listen=listen if secret else "tcp://127.0.0.1", port=port, advertise=advertise,
+        topology=topology, algorithm=algorithm, site=site)  # fmt: skip
+
+
+@app.command()
+def status(
+    address: Address,
+    secret_file: SecretFile = None,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Ask again each second, until Ctrl-C.")] = False,
+) -> None:
+    """What one member knows: who lives, how far they are, and its own links."""
+    from p2p.ask import ask
+    from p2p.net.messages import Status, StatusRequest
+
+    secret = _secret(secret_file)
+    while True:
+        _show(ask(address, secret, StatusRequest(), Status), json)
+        if not watch:
+            return
+        time.sleep(1)
+
+
+def _go(run: RunDirectory, plain: bool, **settings: Any) -> None:
+    """Launches, shows, ends with the summary and the launcher's code."""
+    from rich.console import Console
+
+    from p2p.launcher import Launcher, Plan
+    from p2p.live import LiveView, PlainView, summary
+
+    console = Console(markup=False, emoji=False, highlight=False)
+    view = LiveView(console) if console.is_terminal and not plain else PlainView(console)
+    launcher = Launcher(Plan(**settings), run, view)
+    began = time.monotonic()
+    with view:
+        code = launcher.run()
+    console.print(summary(launcher.states, time.monotonic() - began))
+    console.out(f"{run.path}/summary.json")
+    raise typer.Exit(code)
+
+
+def _show(status: Status, as_json: bool) -> None:
+    from rich.console import Console
+
+    from p2p.live import links, members
+
+    if as_json:
+        print(dumps(asdict(status)))
+        return
+    console = Console(markup=False, emoji=False, highlight=False)
+    console.print(members(status))
+    console.print(links(status))
+
+
+def _run_directory(path: Path | None) -> RunDirectory:
+    from p2p.rundir import RunDirectory
+
+    return RunDirectory.at(path) if path else RunDirectory.new(Path("runs"))
+
+
+def _check(script: str, topology: str | None, algorithm: str | None) -> None:
+    """ConfigError for a script that isn't there and for names that nobody knows."""
+    if not os.path.isfile(script):
+        raise ConfigError(f"there is no script {script!r}: give the path of a Python file")
+    sys.path[0:0] = [os.path.dirname(os.path.abspath(script)), os.getcwd()]  # as in the nodes
+    try:
+        if topology is not None:
+            _named("topology", topology)
+        if algorithm is not None:
+            _named("optim", algorithm)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _named(package: str, spec: str) -> None:
+    importlib.import_module(package).make(spec)
+
+
+def _secret(path: str | None) -> bytes | None:
+    from p2p.net import keys
+
+    return keys.read_secret(path) if path else None
