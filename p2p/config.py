@@ -73,6 +73,24 @@ class JoinConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NetConfig:
+    """Connections; times in seconds."""
+
+    heartbeat: float = 2.0
+    """ZeroMQ's own probe of an idle connection."""
+    heartbeat_timeout: float = 8.0
+    """A connection whose far end is silent for so long is closed: a hint for membership, far above its own probes."""
+    connect_timeout: float = 5.0
+    """For TCP, and again for the handshake."""
+    reconnect: float = 0.2
+    """First pause before a lost connection is dialled again; doubles up to `reconnect_max`."""
+    reconnect_max: float = 10.0
+    """Longer: fewer attempts against the dead; shorter: a peer that comes back is met sooner."""
+    close_timeout: float = 2.0
+    """Shutdown is given up after so long."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything; see the parts."""
 
@@ -80,8 +98,12 @@ class Config:
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     deadline: DeadlineConfig = field(default_factory=DeadlineConfig)
     join: JoinConfig = field(default_factory=JoinConfig)
+    net: NetConfig = field(default_factory=NetConfig)
 
 
 LAN = Config()
 WAN = replace(LAN)
-TEST = replace(LAN)
+TEST = replace(
+    LAN,
+    net=NetConfig(heartbeat=0.5, heartbeat_timeout=2.0, connect_timeout=2.0, reconnect=0.05, reconnect_max=0.5),
+)

@@ -52,7 +52,10 @@ class Transport(Protocol):
         """Bind and begin to deliver. Raises `ListenError` where the port is in use or the address is not ours."""
 
     def dial(self, address: str) -> Route:
-        """The route of a connection to `address`; the connection is opened on first use, and shared by later calls."""
+        """The route of a connection to `address`; the connection is opened on first use, and shared by later calls.
+
+        Raises `JoinError` for what is no address, or may not be dialled.
+        """
 
     def send(self, route: Route, header: bytes, payload: memoryview | None = None) -> Sent | None:
         """Queue one message, without copying `payload`; None where there is no room or the route is gone (nothing was sent)."""
