@@ -1,0 +1,142 @@
+"""What a simulated swarm trains: nothing (vectors that are only averaged), or a small network on real digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+Indices = npt.NDArray[np.int64]
+
+
+class Workload(Protocol):
+    """Each node has its own model and optimizer; everything random follows from the workload's seed and the node's number."""
+
+    def model(self, node: int) -> nn.Module: ...
+    def optimizer(self, model: nn.Module) -> Optimizer: ...
+    def gradient(self, node: int, model: nn.Module) -> None:
+        """Fill the gradients of the next batch."""
+
+    def score(self, model: nn.Module) -> float:
+        """How good a model is."""
+
+
+class Vector(nn.Module):
+    """A model that is one vector."""
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.value = nn.Parameter(value)
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """Nothing is learned: each node begins with a normal vector (float64) of its own, and exchange alone changes it.
+
+    The score is the root mean square of a model's elements; a swarm's mean of n vectors has about 1 / sqrt(n).
+    """
+
+    size: int = 64
+    seed: int = 0
+
+    def model(self, node: int) -> nn.Module:
+        return Vector(torch.from_numpy(np.random.default_rng([self.seed, node]).normal(size=self.size)))
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def gradient(self, node: int, model: nn.Module) -> None:
+        """There is none, so the optimizer leaves the vector alone."""
+
+    def score(self, model: nn.Module) -> float:
+        with torch.no_grad():
+            return float(torch.cat([p.flatten() for p in model.parameters()]).square().mean().sqrt())
+
+
+@cache
+def digits() -> tuple[Tensor, Tensor]:
+    """All of scikit-learn's 1,797 digits in a fixed random order: images (n, 64) in 0..1, labels (n,)."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(images))
+    return torch.from_numpy(images[order] / 16.0).float(), torch.from_numpy(labels[order]).long()
+
+
+TRAINING = 1400  # images; the rest is held out
+
+
+@dataclass(frozen=True)
+class Digits:
+    """A 64-64-10 network on digits that are dealt sorted by label, shuffled, or each label in Dirichlet(`alpha`) shares.
+
+    The score is the accuracy on the held-out images. `learning_rate` None is 0.1 for SGD (momentum 0.9), 0.005 for Adam.
+    """
+
+    nodes: int
+    split: Literal["sorted", "shuffled", "dirichlet"] = "sorted"
+    seed: int = 0
+    optimizer_name: Literal["sgd", "adam"] = "sgd"
+    learning_rate: float | None = None
+    batch: int = 32
+    alpha: float = 0.3
+    _rngs: dict[int, np.random.Generator] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def model(self, node: int) -> nn.Module:
+        """The same weights for every node."""
+        rng = np.random.default_rng(self.seed)
+        layers = nn.Linear(64, 64), nn.Linear(64, 10)
+        with torch.no_grad():
+            for layer in layers:
+                weights = rng.normal(size=(layer.out_features, layer.in_features)) * np.sqrt(2 / layer.in_features)
+                layer.weight.copy_(torch.from_numpy(weights))
+                layer.bias.zero_()
+        return nn.Sequential(layers[0], nn.ReLU(), layers[1])
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        if self.optimizer_name == "adam":
+            return torch.optim.Adam(model.parameters(), lr=0.005 if self.learning_rate is None else self.learning_rate)
+        return torch.optim.SGD(model.parameters(), lr=0.1 if self.learning_rate is None else self.learning_rate, momentum=0.9)
+
+    def gradient(self, node: int, model: nn.Module) -> None:
+        if node not in self._rngs:
+            self._rngs[node] = np.random.default_rng([self.seed, node])
+        images, labels = digits()
+        chosen = torch.from_numpy(self._rngs[node].choice(self.shares[node % self.nodes], self.batch))
+        model.zero_grad()
+        F.cross_entropy(model(images[chosen]), labels[chosen]).backward()  # type: ignore[no-untyped-call]
+
+    def score(self, model: nn.Module) -> float:
+        images, labels = digits()
+        with torch.no_grad():
+            return float((model(images[TRAINING:]).argmax(1) == labels[TRAINING:]).float().mean())
+
+    @cached_property
+    def shares(self) -> list[Indices]:
+        """Which training images each node has; together all of them, each once."""
+        labels = digits()[1][:TRAINING].numpy()
+        if self.split == "dirichlet":
+            return self._dirichlet(labels)
+        order = np.argsort(labels, kind="stable") if self.split == "sorted" else np.arange(TRAINING)
+        return np.array_split(order, self.nodes)
+
+    def _dirichlet(self, labels: Indices) -> list[Indices]:
+        """Each label's images dealt in random proportions; whoever got none takes one from whoever has most."""
+        rng = np.random.default_rng([self.seed, 1])
+        shares: list[list[int]] = [[] for _ in range(self.nodes)]
+        for label in range(10):
+            images = np.flatnonzero(labels == label)
+            edges = np.cumsum(rng.dirichlet(np.full(self.nodes, self.alpha)))[:-1] * len(images)
+            for share, part in zip(shares, np.split(images, edges.astype(int)), strict=True):
+                share.extend(part.tolist())
+        for share in shares:
+            if not share:
+                share.append(max(shares, key=len).pop())
+        return [np.array(share) for share in shares]
