@@ -89,6 +89,10 @@ class Topology(ABC):
         """Why n members can't be taken, with the nearest number that can; None if they can."""
         return None
 
+    def remark(self, n: int) -> str | None:
+        """What a user should know who takes n members; None for nothing."""
+        return None
+
     def properties(self, n: int) -> Properties:
         """What holds for n members: measured on the first rounds here, declared by the built-in families."""
         from topology.measure import measured

@@ -7,6 +7,8 @@ TopologyError(ValueError)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class SpecError(ValueError):
     """A name or a parameter that can't be; says what would do."""
@@ -18,3 +20,13 @@ class TopologyError(ValueError):
 
 class TopologyRefused(TopologyError):
     """A sound topology that can't take this view."""
+
+
+def unfit(name: str, takes: str, n: int, works: Callable[[int], bool]) -> str | None:
+    """Why `name` refuses n, with the nearest numbers that it takes; None if it takes n."""
+    if works(n):
+        return None
+    less = next((m for m in range(n - 1, 0, -1) if works(m)), None)
+    more = next((m for m in range(n + 1, 4 * n + 8) if works(m)), None)
+    near = " or ".join(str(m) for m in (less, more) if m is not None)
+    return f"{name} takes {takes}, not {n}; {near} would do" if near else f"{name} takes {takes}, not {n}"

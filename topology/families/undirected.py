@@ -5,8 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
 
 from topology.base import Local, Member, Properties, Row
+from topology.measure import DENSE_MAX, canonical
 from topology.mixing import Mixing, adjacency, rest
 from topology.weights import Neighbours, Weight, rule
 
@@ -31,6 +36,10 @@ class Undirected(Local[Weighted]):
 
     weights: str = "metropolis"
     """metropolis, lazy, uniform, max-degree or best-constant."""
+    even: ClassVar[bool] = False
+    """All nodes have equally many neighbours, whatever n."""
+    positional: ClassVar[bool] = True
+    """The edges depend on n alone, not on who the members are."""
 
     def __post_init__(self) -> None:
         rule(self.weights)
@@ -38,11 +47,6 @@ class Undirected(Local[Weighted]):
     @abstractmethod
     def edges(self, members: Sequence[Member]) -> Iterable[tuple[int, int]]:
         """The edges (i, j) between positions; order, doubles and loops don't matter."""
-
-    @property
-    def even(self) -> bool:
-        """All nodes have equally many neighbours, whatever n."""
-        return False
 
     def plan(self, members: Sequence[Member]) -> Weighted:
         """Neighbour lists, once per view."""
@@ -60,5 +64,21 @@ class Undirected(Local[Weighted]):
         """Symmetric and doubly stochastic, but for uniform weights on an uneven graph."""
         sound = self.weights != "uniform" or self.even
         return Properties(
-            symmetric=sound, doubly_stochastic=sound, mean_preserving=sound, regular=self.even, directed=False, period=1
+            symmetric=sound,
+            doubly_stochastic=sound,
+            mean_preserving=sound,
+            regular=self.even,
+            directed=False,
+            period=1,
+            smallest_eigenvalue=self._smallest(n) if sound else None,
         )
+
+    def _smallest(self, n: int) -> float | None:
+        if self.weights == "lazy":
+            return 0.0
+        return _smallest_eigenvalue(self, n) if self.positional and n <= DENSE_MAX and not self.refuses(n) else None
+
+
+@lru_cache(maxsize=256)
+def _smallest_eigenvalue(topology: Undirected, n: int) -> float:
+    return float(np.linalg.eigvalsh(topology.whole(canonical(n), 0).matrix())[0])

@@ -1,0 +1,113 @@
+"""Epidemic learning: fresh random partners in each round (de Vos et al., 2023, "Epidemic learning")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from topology.base import Properties, Row
+from topology.errors import TopologyError
+from topology.families.matching import Keyed, neighbour_in_pairs
+from topology.hashing import Keys, predecessor, successor
+from topology.mixing import rest
+from topology.registry import register
+
+
+@register("epidemic-local")
+@dataclass(frozen=True)
+class EpidemicLocal(Keyed):
+    """Everybody pushes to `fanout` random others and averages what it gets, all alike. Rows sum to 1, columns don't: **the mean
+    moves** a little each round (measured with fanout 2 and 8 nodes: the agreed value misses by 6 % of the spread)."""
+
+    fanout: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.fanout, "epidemic-local")
+
+    def remark(self, n: int) -> str | None:
+        """Averaging whatever arrives is no mean."""
+        return None if self.fanout >= n - 1 else "the mean moves: rows sum to 1, columns don't"
+
+    def local(self, plan: Keys, round: int, index: int) -> Row:
+        """Whoever chose me, and what those whom I chose give me: they count their own choosers."""
+        targets = self._targets(plan, round)
+        chosen, heard = targets[index].tolist(), np.bincount(targets.ravel(), minlength=len(plan))
+        choosers = np.flatnonzero((targets == index).any(axis=1)).tolist()
+        own = 1 / (1 + len(choosers))
+        return Row(own, tuple((j, 1 / (1 + int(heard[j]))) for j in sorted(chosen)), tuple((j, own) for j in choosers))
+
+    def properties(self, n: int) -> Properties:
+        """None but for few members, where everybody hears everybody."""
+        everybody = self.fanout >= n - 1
+        return Properties(
+            symmetric=everybody,
+            doubly_stochastic=everybody,
+            mean_preserving=everybody,
+            regular=everybody,
+            directed=not everybody,
+            period=1 if everybody else None,
+            finite_time=everybody,
+        )
+
+    def _targets(self, plan: Keys, round: int) -> np.ndarray:
+        """(n, fanout): distinct others for everybody, by Floyd's method: draw below the limit, and take the limit if taken."""
+        n, count = len(plan), min(self.fanout, len(plan) - 1)
+        out = np.empty((n, count), dtype=np.int64)
+        for k in range(count):
+            limit = n - 1 - count + k
+            drawn = (self.shuffled(plan, round, k) >> np.uint64(11)).astype(np.float64) / 2**53 * (limit + 1)
+            taken = (out[:, :k] == drawn.astype(np.int64)[:, None]).any(axis=1)
+            out[:, k] = np.where(taken, limit, drawn.astype(np.int64))
+        return out + (out >= np.arange(n)[:, None])
+
+
+@register("epidemic-oracle")
+@dataclass(frozen=True)
+class EpidemicOracle(Keyed):
+    """A fresh random graph each round, `fanout` partners each: cycles through all in random orders, and a matching if odd.
+
+    Where two cycles share an edge their weights add up, so every round is doubly stochastic for every n.
+    """
+
+    fanout: int = 4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.fanout, "epidemic-oracle")
+
+    def local(self, plan: Keys, round: int, index: int) -> Row:
+        """Both neighbours in each cycle."""
+        share = 1 / (self.fanout + 1)
+        weights = dict[int, float]()
+        for j in self._partners(plan, round, index):
+            weights[j] = weights.get(j, 0.0) + share
+        both = tuple(sorted(weights.items()))
+        return Row(rest(weights.values()), both, both)
+
+    def properties(self, n: int) -> Properties:
+        """Symmetric; cycles may share edges, so the number of partners may differ."""
+        return Properties(
+            symmetric=True,
+            doubly_stochastic=True,
+            mean_preserving=True,
+            directed=False,
+            period=None if n > 3 else 1,
+        )
+
+    def _partners(self, plan: Keys, round: int, index: int) -> Iterable[int]:
+        if len(plan) == 1:
+            return
+        for layer in range(self.fanout // 2):
+            at = self.shuffled(plan, round, layer)
+            yield from (predecessor(at, index), successor(at, index))
+        if self.fanout % 2:
+            partner = neighbour_in_pairs(self.shuffled(plan, round, self.fanout), index)
+            yield from () if partner is None else (partner,)
+
+
+def _check(fanout: int, name: str) -> None:
+    if fanout < 1:
+        raise TopologyError(f"{name}: fanout must be 1 or more, not {fanout}")
