@@ -13,10 +13,52 @@ KIB, MIB = 1024, 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class MembershipConfig:
-    """SWIM with Lifeguard; times in seconds."""
+    """SWIM with Lifeguard; times in seconds, N the number of live nodes.
+
+    `probe_interval` should be at least twice `probe_timeout`. Every interval runs on the monotonic clock.
+    """
 
     probe_interval: float = 1.0
-    """One probe each so often (x (1 + local health)). Half of it: half the detection time, twice the messages."""
+    """One probe each so often (x (1 + local health)). Half of it: half the time to a suspicion, twice the messages."""
+    probe_timeout: float = 0.5
+    """An answer is late after max(this, 4 x the 99th percentile of the round trip); then others are asked. Shorter: more
+    indirect probes, no sooner a verdict."""
+    indirect_probes: int = 3
+    """So many others are asked to probe a silent node. More: fewer suspicions for a bad link's sake, more messages."""
+    suspicion_multiplier: int = 6
+    """A suspect that is confirmed by multiplier - 2 others has max(floor, multiplier x max(1, log10 N) x probe interval)
+    to refute. Larger: fewer false deaths, later true ones."""
+    suspicion_floor: float = 10.0
+    """Should exceed the longest stall of a healthy node: what is dead for this long is dead for everybody."""
+    suspicion_factor: float = 4.0
+    """An accusation that nobody confirms gets so many times the above."""
+    health_max: int = 8
+    """A node that finds itself slow stretches its probe interval up to so many times."""
+    gossip_interval: float = 0.2
+    """While there is news, it is sent so often, to `gossip_fanout` nodes; otherwise it rides on probes alone."""
+    gossip_fanout: int = 3
+    """News reaches all in about log N / log (1 + fan-out) intervals."""
+    retransmit_multiplier: int = 4
+    """Each piece of news rides on multiplier x ceil(log10 (N + 1)) messages of each node. Fewer: some miss it until the
+    next push-pull."""
+    piggyback: int = 16
+    """So many pieces of news ride on one message (up to about 300 bytes each)."""
+    sync_interval: float = 30.0
+    """Push-pull with a random node, x (ceil(log2 N - log2 32) + 1) above 32 nodes: bounds how long views may differ."""
+    sync_peers: int = 3
+    """A joiner pulls from so many at once: one alone may be as wrong as one can be."""
+    gossip_to_dead: float = 30.0
+    """The dead go on to hear news for so long, so that one declared in error refutes."""
+    reconnect_interval: float = 30.0
+    """Push-pull with a random dead node each so often: heals a partition, within about this long over its nodes' number."""
+    tombstone: float = 86400.0
+    """The dead are remembered so long; well over ten times the longest push-pull period, or ghosts return."""
+    hint: float = 60.0
+    """An accusation about an unknown node is remembered so long."""
+    reach: float = 60.0
+    """A dial-only node is probed by those that heard from it so recently: the connection is then still there."""
+    members_max: int = 4096
+    """Nodes known at once, dead ones included; the longest dead give way. Bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +144,33 @@ class Config:
 
 
 LAN = Config()
-WAN = replace(LAN)
+WAN = replace(
+    LAN,
+    membership=MembershipConfig(
+        probe_interval=2.0,
+        probe_timeout=1.0,
+        suspicion_floor=20.0,
+        gossip_interval=0.5,
+        gossip_fanout=4,
+        sync_interval=60.0,
+        gossip_to_dead=60.0,
+        reconnect_interval=60.0,
+    ),
+)
 TEST = replace(
     LAN,
     net=NetConfig(heartbeat=0.5, heartbeat_timeout=2.0, connect_timeout=2.0, reconnect=0.05, reconnect_max=0.5),
+    membership=MembershipConfig(
+        probe_interval=0.2,
+        probe_timeout=0.1,
+        suspicion_multiplier=3,
+        suspicion_floor=2.0,
+        gossip_interval=0.02,
+        sync_interval=2.0,
+        gossip_to_dead=1.0,
+        reconnect_interval=1.0,
+        tombstone=60.0,
+        hint=5.0,
+        reach=10.0,
+    ),
 )

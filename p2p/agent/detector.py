@@ -1,0 +1,182 @@
+"""SWIM's failure detector: one probe at a time, others asked where it stays silent, and Lifeguard's doubt in oneself.
+
+It accuses nobody itself: `suspect` is called with the node, the reason and the time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from p2p.agent.probing import Probe, Relay
+from p2p.agent.records import LIVE, UNHEARD, MemberInfo
+from p2p.agent.roster import Roster
+from p2p.agent.suspicion import LocalHealth, RoundTrips
+from p2p.agent.timers import Timers
+from p2p.config import MembershipConfig
+from p2p.net.messages import Message, Nack, News, Ping, PingRequest, Pong, Pulse
+
+PROBE, ASK = "probe", "ask"  # timers
+RELAYS_MOST = 64
+"""Probes for others that may be under way at once; a further one is answered with a nack."""
+
+SendTo = Callable[[str, Message], None]
+
+
+class Detector:
+    """Probes the live members of the roster in turn, and answers the probes of others."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        config: MembershipConfig,
+        rng: random.Random,
+        timers: Timers,
+        send: SendTo,
+        news_for: Callable[[str], News],
+        suspect: Callable[[str, str, float], None],
+    ) -> None:
+        self.pulse: Pulse = UNHEARD
+        self.health = LocalHealth(config)
+        self.round_trips = RoundTrips()
+        self._roster, self._config, self._timers = roster, config, timers
+        self._send, self._news_for, self._suspect = send, news_for, suspect
+        self._probe: Probe | None = None
+        self._relays: dict[int, Relay] = {}
+        self._seq = rng.getrandbits(32)
+
+    # --- own probes ------------------------------------------------------------------------------------------------
+
+    @property
+    def timeout(self) -> float:
+        """Seconds until an answer is late."""
+        return max(self._config.probe_timeout, 4 * self.round_trips.p99)
+
+    def start(self, when: float) -> None:
+        """Probe for the first time at `when`."""
+        self._timers.set(PROBE, when, self._next)
+
+    def stop(self) -> None:
+        """No more probes; those of others are still answered."""
+        self.forgive()
+        self._timers.cancel(PROBE)
+
+    def forgive(self) -> None:
+        """Never mind the probe under way."""
+        self._probe = None
+        self._timers.cancel(ASK)
+
+    def reachable(self, node: str, now: float) -> bool:
+        """Whether there should be a way to `node`: a dial-only one must have opened it, not long ago."""
+        info = self._roster.members[node]
+        if not info.record.dial_only:
+            return True
+        return not self._roster.me.record.dial_only and now - info.heard <= self._config.reach
+
+    def _next(self, now: float) -> None:
+        self._judge(now)
+        period = max(self._config.probe_interval, 2 * self.timeout) * (self.health.score + 1)
+        self._timers.set(PROBE, now + period, self._next)
+        target = self._roster.order.next(lambda node: self._worth_a_probe(node, now))
+        if target is None:
+            return
+        self._seq += 1
+        self._probe = Probe(target, self._seq, now)
+        if self._dial_only(target) and self._roster.me.record.dial_only:
+            self._ask_others(now)
+            return
+        self._send(target, Ping(self._seq, target, self.pulse, self._news_for(target)))
+        self._timers.set(ASK, now + self.timeout, self._ask_others)
+
+    def _worth_a_probe(self, node: str, now: float) -> bool:
+        """Two dial-only nodes reach each other through a third."""
+        return self.reachable(node, now) or self._roster.me.record.dial_only
+
+    def _ask_others(self, now: float) -> None:
+        probe = self._probe
+        if probe is None:
+            return
+        helpers = self._roster.order.sample(
+            self._config.indirect_probes, lambda node: node != probe.target and not self._dial_only(node)
+        )
+        probe.helpers = frozenset(helpers)
+        for helper in helpers:
+            self._send(helper, PingRequest(probe.seq, probe.target, self._news_for(helper)))
+
+    def _judge(self, now: float) -> None:
+        """The probe under way had its time."""
+        probe = self._probe
+        self.forgive()
+        info = self._roster.members.get(probe.target) if probe else None
+        if probe is None or info is None or info.state not in LIVE:
+            return
+        if info.heard > probe.began:
+            self.health.add(-1)
+            return
+        silent = len(probe.helpers) - len(probe.nacks)
+        self.health.add(silent if probe.helpers else 1)
+        self._suspect(probe.target, f"no answer, neither directly nor through {len(probe.helpers)} others", now)
+
+    def _dial_only(self, node: str) -> bool:
+        return self._roster.members[node].record.dial_only
+
+    # --- messages --------------------------------------------------------------------------------------------------
+
+    def pinged(self, sender: str, message: Ping) -> None:
+        """Answer, if it is for this node and not for one that had this address before."""
+        self._note(sender, message.pulse)
+        if message.target == self._roster.node:
+            self._send(sender, Pong(message.seq, self.pulse, self._news_for(sender)))
+
+    def ponged(self, sender: str, message: Pong, now: float) -> None:
+        """An answer: to the own probe, directly or through a helper, or to one made for somebody else."""
+        relay = self._relays.get(message.seq)
+        if relay is not None and sender == relay.target:
+            self._end_relay(message.seq)
+            self._note(sender, message.pulse)
+            self._send(relay.asker, Pong(relay.seq, message.pulse, self._news_for(relay.asker)))
+        elif (probe := self._probe) is not None and message.seq == probe.seq:
+            self._answered(probe, sender, message.pulse, now)
+
+    def asked(self, sender: str, message: PingRequest, now: float) -> None:
+        """Probe for somebody else; say so where it can't be done."""
+        if (
+            message.target not in self._roster.members
+            or message.target == self._roster.node
+            or len(self._relays) >= RELAYS_MOST
+        ):
+            self._send(sender, Nack(message.seq))
+            return
+        self._seq += 1
+        self._relays[self._seq] = Relay(sender, message.seq, message.target)
+        self._timers.set(("relay", self._seq), now + 0.8 * self.timeout, partial(self._relay_silent, self._seq))
+        self._send(message.target, Ping(self._seq, message.target, self.pulse, self._news_for(message.target)))
+
+    def nacked(self, sender: str, message: Nack) -> None:
+        """A helper is well, but reaches the target no better."""
+        if self._probe is not None and message.seq == self._probe.seq and sender in self._probe.helpers:
+            self._probe.nacks.add(sender)
+
+    def _answered(self, probe: Probe, sender: str, pulse: Pulse, now: float) -> None:
+        if sender == probe.target:
+            self.round_trips.add(now - probe.began)
+        elif sender not in probe.helpers:
+            return
+        self._roster.members[probe.target].heard = now
+        self._note(probe.target, pulse)
+        self.health.add(-1)
+        self.forgive()
+
+    def _relay_silent(self, seq: int, now: float) -> None:
+        relay = self._end_relay(seq)
+        self._send(relay.asker, Nack(relay.seq))
+
+    def _end_relay(self, seq: int) -> Relay:
+        self._timers.cancel(("relay", seq))
+        return self._relays.pop(seq)
+
+    def _note(self, node: str, pulse: Pulse) -> None:
+        info: MemberInfo | None = self._roster.members.get(node)
+        if info is not None:
+            info.pulse = pulse

@@ -1,0 +1,504 @@
+"""Who is in the swarm: SWIM with Lifeguard, as a machine.
+
+Das, Gupta, Motivala: "SWIM" (2002), with Lifeguard's local health and shrinking suspicions, push-pull against what gossip
+misses, and records that only their subject can sign. Messages, closed connections and the time go in, instructions come out;
+the machine owns no socket, clock, thread or randomness. What decides how a node stands is in `records.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from p2p.agent.detector import Detector
+from p2p.agent.dissemination import NOTHING, Dissemination, Item, make_news, retransmit_limit
+from p2p.agent.instructions import Changed, Instruction, Refused, Send
+from p2p.agent.records import (
+    DAY,
+    HELD,
+    HOUR,
+    LIVE,
+    MemberInfo,
+    State,
+    batches,
+    identify,
+    once_per_record,
+    supersedes,
+    well_formed,
+)
+from p2p.agent.roster import Roster
+from p2p.agent.suspicion import Suspicion, sync_period
+from p2p.agent.timers import Timers
+from p2p.agent.view import View
+from p2p.config import MembershipConfig
+from p2p.net.messages import Accusation, Gossip, Message, Nack, News, Phase, Ping, PingRequest, Pong, Pulse, Record, Sync
+
+GOSSIP, SYNC, RECONNECT, REAP = "gossip", "sync", "reconnect", "reap"  # timers
+
+HISTORY = 256
+"""So many changes are kept for `story`, all nodes together."""
+UNWELL = 4
+"""From this local health on, a node accuses at most one other per probe interval: it is likely itself to blame."""
+DEAD_LISTENERS = 32
+
+
+class Membership:
+    """One node's machine; calls return instructions, to be performed in their order."""
+
+    def __init__(
+        self,
+        record: Record,
+        sign: Callable[[Record], Record],
+        verify: Callable[[Record], bool],
+        config: MembershipConfig,
+        rng: random.Random,
+        now: float,
+    ) -> None:
+        """`record` is this node's own, signed; its incarnation is `records.boot_incarnation`'s. `now`: monotonic seconds."""
+        self.node = identify(record.key)
+        self.refused: Counter[str] = Counter()
+        self._config, self._rng = config, rng
+        self._sign, self._verify = sign, once_per_record(verify)
+        self._roster = Roster(self.node, record, config, rng, now)
+        self._me = self._roster.me
+        self._epoch = now - record.incarnation / 1000  # when it was incarnation 0, taken as milliseconds
+        self._queue = Dissemination(config)
+        self._timers = Timers()
+        self._detector = Detector(self._roster, config, rng, self._timers, self._send, self._news_for, self._suspect)
+        self._suspicions: dict[str, Suspicion] = {}
+        self._accused_at = -1  # the highest incarnation of ours that the news being read calls suspect or dead
+        self._accused_last = self._outbid_last = -math.inf
+        self._judge_from = now
+        self._told: set[tuple[str, str]] = set()
+        self._history: deque[tuple[float, str, State | None, State, str]] = deque(maxlen=HISTORY)
+        self._out: list[Instruction] = []
+        self._detector.start(now + rng.random() * config.probe_interval)
+        self._timers.set(SYNC, now + (0.5 + rng.random()) * config.sync_interval, self._on_sync)
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def record(self) -> Record:
+        """This node's own, as last announced; keep its incarnation for the next start."""
+        return self._me.record
+
+    @property
+    def members(self) -> Mapping[str, MemberInfo]:
+        """All known nodes, the dead and this one included; live, read only."""
+        return MappingProxyType(self._roster.members)
+
+    @property
+    def view(self) -> View:
+        """Who counts for topologies; another object whenever it changes."""
+        return self._roster.view
+
+    @property
+    def pulse(self) -> Pulse:
+        """This node's own, sent with probes."""
+        return self._detector.pulse
+
+    @pulse.setter
+    def pulse(self, pulse: Pulse) -> None:
+        self._detector.pulse = pulse
+
+    @property
+    def health(self) -> int:
+        """Local health: 0 is well, `health_max` - 1 the worst."""
+        return self._detector.health.score
+
+    @property
+    def wake(self) -> float:
+        """The next moment at which `tick` has something to do."""
+        return self._timers.next
+
+    def news(self) -> News:
+        """Everything known, or as much of it as one message takes; the rest comes by push-pull."""
+        return next(self._everything())
+
+    def story(self, node: str) -> list[str]:
+        """What happened to one node lately, and why."""
+        return [
+            f"{at:.3f} {before or 'unknown'} -> {after}: {reason}"
+            for at, who, before, after, reason in self._history
+            if who == node
+        ]
+
+    def validate_state(self) -> None:
+        """For tests: AssertionError where what is derived is out of step."""
+        self._roster.validate_state()
+        suspects = {node for node, info in self._roster.members.items() if info.state is State.SUSPECT}
+        assert suspects == self._suspicions.keys(), "a suspicion runs exactly while its subject is suspect"
+        assert all(("suspicion", node) in self._timers for node in suspects), "a suspicion without an end"
+        assert self._me.has_left or self._me.state in (State.JOINING, State.ALIVE), "a node accuses itself"
+        assert not self._out, "instructions left behind"
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def handle(self, sender: str, message: Message, now: float) -> list[Instruction]:
+        """A membership message came, in a frame that `sender` (a node id) is the author of."""
+        if sender == self.node:
+            return []
+        info = self._roster.members.get(sender)
+        if info is not None:
+            self._noticed(sender, info, now)
+        match message:
+            case Ping():
+                self._merge(message.news, sender, now)
+                self._detector.pinged(sender, message)
+            case Pong():
+                self._merge(message.news, sender, now)
+                self._detector.ponged(sender, message, now)
+            case Gossip():
+                self._merge(message.news, sender, now)
+            case PingRequest():
+                self._merge(message.news, sender, now)
+                self._detector.asked(sender, message, now)
+            case Nack():
+                self._detector.nacked(sender, message)
+            case Sync():
+                self._merge(message.news, sender, now, synced=True)
+                if message.reply:
+                    self._sync_with(sender, reply=False)
+        return self._flush()
+
+    def meet(self, news: News, now: float) -> list[Instruction]:
+        """News from outside gossip: a welcome's, or a hello's record. Who was alone pulls from several at once."""
+        alone = self._roster.live == 1
+        self._merge(news, "", now)
+        if alone:
+            for node in self._roster.order.sample(self._config.sync_peers, partial(self._detector.reachable, now=now)):
+                self._sync_with(node, reply=True)
+        return self._flush()
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Do what is due by `now`; in time, or the node finds that it stalled."""
+        late = now - self._timers.next
+        if late > self._detector.timeout:
+            self._stalled(late, now)
+        while action := self._timers.pop(now):
+            action(now)
+        return self._flush()
+
+    def heard(self, node: str, incarnation: int, now: float, pulse: Pulse | None = None) -> None:
+        """A frame of any kind came from `node`; whoever speaks and is held dead is told so, at the next tick."""
+        info = self._roster.members.get(node)
+        if info is None or incarnation < info.record.incarnation:
+            return
+        if pulse is not None:
+            info.pulse = pulse
+        self._noticed(node, info, now)
+
+    def closed(self, node: str, reason: str, now: float) -> list[Instruction]:
+        """A connection to `node` was lost: a hint, never a verdict."""
+        info = self._roster.members.get(node)
+        if info is not None and node != self.node and info.state in LIVE:
+            self._suspect(node, f"connection lost: {reason}", now)
+        return self._flush()
+
+    def announce(
+        self, *, now: float, phase: Phase | None = None, control: str | None = None, data: str | None = None
+    ) -> list[Instruction]:
+        """Say something new about this node, under a higher incarnation."""
+        given = {"phase": phase, "control": control, "data": data}
+        self._publish(now, "announced", **{name: value for name, value in given.items() if value is not None})
+        return self._flush()
+
+    def leave(self, now: float) -> list[Instruction]:
+        """Say goodbye to several at once; go on ticking for about a second so that the rest hear it."""
+        self._publish(now, "leaving", phase=Phase.LEFT)
+        self._detector.stop()
+        for key in (SYNC, RECONNECT):
+            self._timers.cancel(key)
+        count = retransmit_limit(self._config, self._roster.live)
+        for node in self._roster.order.sample(count, partial(self._detector.reachable, now=now)):
+            self._send(node, Gossip(News((self.record,))))
+        return self._flush()
+
+    # --- merging ----------------------------------------------------------------------------------------------------
+
+    def _merge(self, news: News, source: str, now: float, *, synced: bool = False) -> None:
+        """Take news in. What push-pull calls dead is suspect at most: the source may be long out of date."""
+        if not news.records and not news.accusations:
+            return
+        self._accused_at = -1
+        for accusation in news.accusations:
+            self._take_accusation(accusation, source, now, synced)
+        for record in news.records:
+            if not self._take_record(record, source, now, synced):
+                break
+        if self._accused_at >= 0 and not self._me.has_left:
+            self._refute(source, now)
+
+    def _take_record(self, record: Record, source: str, now: float, synced: bool) -> bool:
+        """Whether the rest of the message deserves to be read."""
+        node = identify(record.key)
+        info = self._roster.members.get(node)
+        if info is not None and not supersedes(record, info.record):
+            if info.state in HELD:
+                self._tell(node, now)
+            return True
+        reason = self._objection(record, now)
+        if reason:
+            self._refuse(source, reason)
+            return reason not in ("malformed", "signature")
+        if node == self.node:
+            self._outbid(record, now)
+        elif info is not None:
+            self._replace(node, info, record, now)
+        elif record.phase == Phase.LEFT:
+            self._hint(Accusation(node, record.incarnation, node, dead=True), now, synced)
+        else:
+            self._enter(node, record, source, now)
+        return True
+
+    def _objection(self, record: Record, now: float) -> str:
+        if not well_formed(record):
+            return "malformed"
+        if record.contract != self.record.contract:
+            return "contract"
+        if record.incarnation > self._horizon(now):
+            return "incarnation"
+        return "" if self._verify(record) else "signature"
+
+    def _enter(self, node: str, record: Record, source: str, now: float) -> None:
+        info = self._roster.enter(node, record, now)
+        if info is None:
+            self._refuse(source, "full")
+            return
+        self._spread(node, info.accusation(node) if info.state in HELD else record, now)
+        if info.state is State.DEAD:
+            self._tell(node, now)
+            return
+        self._report(node, None, info, "introduced" + (f" by {source[:10]}" if source else ""), now)
+        self._follow(node, info, now)
+
+    def _replace(self, node: str, info: MemberInfo, record: Record, now: float) -> None:
+        info.record = record
+        self._drop_suspicion(node)
+        self._spread(node, record, now)
+        self._settle(node, info, f"its word at incarnation {record.incarnation}", now)
+
+    def _take_accusation(self, accusation: Accusation, source: str, now: float, synced: bool) -> None:
+        if accusation.node == self.node:
+            self._take_personally(accusation, source, now)
+            return
+        info = self._roster.members.get(accusation.node)
+        if info is None:
+            self._hint(accusation, now, synced)
+        elif accusation.incarnation > info.record.incarnation and accusation.incarnation > self._horizon(now) - HOUR:
+            self._refuse(source, "incarnation")
+        elif accusation.incarnation >= info.record.incarnation:
+            known = replace(accusation, dead=False) if synced and accusation.dead else accusation
+            self._accuse(info, known, f"{'dead' if known.dead else 'suspect'}, says {known.accuser[:10]}", now)
+
+    def _hint(self, accusation: Accusation, now: float, synced: bool) -> None:
+        """Nobody introduced this node yet; keep what is said of it, and pass it on once."""
+        if accusation.incarnation <= self._horizon(now) and self._roster.hints.add(accusation, now) and not synced:
+            self._spread(accusation.node, accusation, now)
+
+    def _accuse(self, info: MemberInfo, accusation: Accusation, reason: str, now: float) -> None:
+        node, before = accusation.node, info.state
+        rose = info.accuse(accusation)
+        self._settle(node, info, reason, now)
+        if before is State.SUSPECT and info.state is State.SUSPECT:
+            fresh = self._confirm(node, accusation.accuser)
+        else:
+            fresh = rose and (accusation.dead or info.state is not before)
+        if fresh:
+            self._spread(node, accusation, now)
+
+    def _confirm(self, node: str, accuser: str) -> bool:
+        """Whether one more accuser brings the deadline nearer; only those that live count."""
+        witness = self._roster.members.get(accuser)
+        if witness is None or witness.state not in LIVE or not self._suspicions[node].confirm(accuser):
+            return False
+        self._timers.set(("suspicion", node), self._suspicions[node].deadline, partial(self._expire, node))
+        return True
+
+    # --- suspicion --------------------------------------------------------------------------------------------------
+
+    def _suspect(self, node: str, reason: str, now: float) -> None:
+        """Accuse on this node's own account, and tell the accused at once."""
+        if self._health_forbids(now) or self._me.has_left:
+            return
+        self._accused_last = now
+        info = self._roster.members[node]
+        self._accuse(info, Accusation(node, max(info.record.incarnation, info.suspected), self.node, dead=False), reason, now)
+        self._tell(node, now)
+
+    def _health_forbids(self, now: float) -> bool:
+        return self.health >= UNWELL and now - self._accused_last < self._config.probe_interval
+
+    def _follow(self, node: str, info: MemberInfo, now: float) -> None:
+        """A suspicion runs exactly while its subject is suspect; the dead are reaped and now and then called."""
+        if info.state is State.SUSPECT and node not in self._suspicions:
+            suspicion = self._suspicions[node] = Suspicion(self._config, self._roster.live, info.accuser, now)
+            self._timers.set(("suspicion", node), suspicion.deadline, partial(self._expire, node))
+        elif info.state is not State.SUSPECT:
+            self._drop_suspicion(node)
+        if info.state is State.DEAD and RECONNECT not in self._timers and not self._me.has_left:
+            self._timers.set(RECONNECT, now + self._rng.random() * self._config.reconnect_interval, self._on_reconnect)
+        if self._roster.graves and REAP not in self._timers:
+            self._timers.set(REAP, now + self._config.tombstone, self._on_reap)
+
+    def _drop_suspicion(self, node: str) -> None:
+        if self._suspicions.pop(node, None):
+            self._timers.cancel(("suspicion", node))
+
+    def _expire(self, node: str, now: float) -> None:
+        """A suspect didn't refute; but who stalled meanwhile reads its mail first."""
+        if now < self._judge_from:
+            self._timers.set(("suspicion", node), self._judge_from, partial(self._expire, node))
+            return
+        info, suspicion = self._roster.members[node], self._suspicions[node]
+        reason = f"not refuted in {now - suspicion.began:.1f} s; {len(suspicion.accusers)} accusers"
+        self._accuse(info, Accusation(node, max(info.record.incarnation, info.suspected), self.node, dead=True), reason, now)
+
+    def _stalled(self, late: float, now: float) -> None:
+        """This node stood still: nothing that ran out meanwhile counts against others."""
+        self._timers.shift(late)
+        self._detector.forgive()
+        self._detector.health.add(1)
+        self._judge_from = now + self._detector.timeout
+
+    # --- this node's own word ---------------------------------------------------------------------------------------
+
+    def _take_personally(self, accusation: Accusation, source: str, now: float) -> None:
+        if accusation.incarnation >= self._horizon(now):
+            self._refuse(source, "incarnation")
+        elif accusation.incarnation >= self.record.incarnation:
+            self._accused_at = max(self._accused_at, accusation.incarnation)
+        elif source:
+            self._send(source, Gossip(News((self.record,))))  # refuted already: they missed it
+
+    def _refute(self, source: str, now: float) -> None:
+        self._detector.health.add(1)
+        self._publish(now, "refuted", incarnation=self._accused_at + 1)
+        if source:
+            self._send(source, Gossip(News((self.record,))))
+
+    def _outbid(self, record: Record, now: float) -> None:
+        """Our key said this, but not here: an earlier life whose incarnation was lost, or a second process with our key."""
+        if now - self._outbid_last < self._config.probe_interval:
+            return
+        self._outbid_last = now
+        self._refuse(self.node, "conflict")
+        self._publish(now, "outbid a word under the same key", incarnation=record.incarnation + 1)
+
+    def _publish(self, now: float, reason: str, **changes: Any) -> None:
+        following = {"incarnation": self.record.incarnation + 1} | changes
+        self._me.record = self._sign(replace(self.record, **following))
+        self._spread(self.node, self.record, now)
+        self._settle(self.node, self._me, reason, now)
+
+    def _horizon(self, now: float) -> float:
+        """The highest incarnation that isn't absurd: a day ahead of the clock that this node started with."""
+        return (now - self._epoch) * 1000 + DAY
+
+    # --- telling others ---------------------------------------------------------------------------------------------
+
+    def _spread(self, subject: str, item: Item, now: float) -> None:
+        self._queue.push(subject, item)
+        if GOSSIP not in self._timers:
+            self._timers.set(GOSSIP, now + self._config.gossip_interval, self._on_gossip)
+
+    def _news_for(self, node: str) -> News:
+        """What rides on a message to `node`; what it is accused of comes first."""
+        info = self._roster.members.get(node)
+        accused: list[Item] = [info.accusation(node)] if info is not None and info.state in HELD else []
+        items = self._queue.take(self._roster.live)
+        return make_news(accused + items) if accused or items else NOTHING
+
+    def _tell(self, node: str, now: float) -> None:
+        """Let a suspect or dead node know, so that it can refute; at most once per probe interval."""
+        info = self._roster.members[node]
+        if info.state in HELD and now - info.told >= self._config.probe_interval:
+            info.told = now
+            self._send(node, Gossip(News(accusations=(info.accusation(node),))))
+
+    def _noticed(self, node: str, info: MemberInfo, now: float) -> None:
+        info.heard = now
+        if info.state in HELD and ("tell", node) not in self._timers:
+            self._timers.set(("tell", node), now, partial(self._tell_if_known, node))
+
+    def _tell_if_known(self, node: str, now: float) -> None:
+        if node in self._roster.members:
+            self._tell(node, now)
+
+    def _on_gossip(self, now: float) -> None:
+        listeners = self._roster.order.sample(self._config.gossip_fanout, partial(self._detector.reachable, now=now))
+        dead = list(self._roster.lately_dead(now, self._config.gossip_to_dead, DEAD_LISTENERS))
+        if dead:
+            listeners.append(self._rng.choice(dead))
+        for node in listeners:
+            news = self._news_for(node)
+            if news is not NOTHING:
+                self._send(node, Gossip(news))
+        if listeners and len(self._queue):
+            self._timers.set(GOSSIP, now + self._config.gossip_interval, self._on_gossip)
+
+    def _on_sync(self, now: float) -> None:
+        for node in self._roster.order.sample(1, partial(self._detector.reachable, now=now)):
+            self._sync_with(node, reply=True)
+        period = sync_period(self._config, self._roster.live)
+        self._timers.set(SYNC, now + period * (0.9 + 0.2 * self._rng.random()), self._on_sync)
+
+    def _on_reconnect(self, now: float) -> None:
+        """Perhaps one of the dead was only cut off."""
+        dead = [node for node in self._roster.graves if self._roster.members[node].state is State.DEAD]
+        if dead:
+            self._sync_with(self._rng.choice(dead), reply=True)
+            self._timers.set(RECONNECT, now + self._config.reconnect_interval, self._on_reconnect)
+
+    def _on_reap(self, now: float) -> None:
+        """Forget those who have been gone for long; the rest are looked at again when the next one's time has come."""
+        for node in list(self._roster.graves):
+            due = self._roster.members[node].since + self._config.tombstone
+            if due > now:
+                self._timers.set(REAP, due, self._on_reap)
+                return
+            self._roster.forget(node)
+
+    def _sync_with(self, node: str, *, reply: bool) -> None:
+        """All that is known, in as many messages as it takes; the last one asks for theirs."""
+        chunks = list(self._everything())
+        for number, news in enumerate(chunks, 1):
+            self._send(node, Sync(news, reply and number == len(chunks)))
+
+    def _everything(self) -> Iterator[News]:
+        """Of the dead only that they are: who doesn't know them need not learn of them."""
+        return batches(
+            (None if info.state is State.DEAD else info.record, info.accusation(node) if info.state in HELD else None)
+            for node, info in self._roster.members.items()
+        )
+
+    # --- instructions -----------------------------------------------------------------------------------------------
+
+    def _settle(self, node: str, info: MemberInfo, reason: str, now: float) -> None:
+        before = self._roster.settle(node, info, now)
+        self._follow(node, info, now)
+        if before is not info.state:
+            self._report(node, before, info, reason, now)
+
+    def _report(self, node: str, before: State | None, info: MemberInfo, reason: str, now: float) -> None:
+        self._history.append((now, node, before, info.state, reason))
+        self._out.append(Changed(node, before, info.state, reason))
+
+    def _refuse(self, source: str, reason: str) -> None:
+        self.refused[reason] += 1
+        if (source, reason) not in self._told and len(self._told) < HISTORY:
+            self._told.add((source, reason))
+            self._out.append(Refused(source, reason))
+
+    def _send(self, node: str, message: Message) -> None:
+        self._out.append(Send(node, message))
+
+    def _flush(self) -> list[Instruction]:
+        out, self._out = self._out, []
+        return out
