@@ -232,6 +232,37 @@ def test_slowing_and_restoring_a_line() -> None:
     run(main())
 
 
+def test_what_was_sent_on_a_slow_line_arrives_no_sooner_because_the_line_is_fast_again() -> None:
+    async def main() -> None:
+        network = Network(Underlay(access=Line(latency=10 * MS)))
+        a, _, _, inbox = await pair(network)
+        network.slow("a", 100.0)
+        a.send(a.dial("tcp://b:7000"), b"slow")
+        await asyncio.sleep(2.5)
+        network.slow("a", 1.0)
+        a.send(a.dial("tcp://b:7000"), b"fast")
+        await asyncio.sleep(5)
+        assert inbox.headers == [b"slow", b"fast"]
+        assert inbox.times == [3.03, 3.03]
+
+    run(main())
+
+
+def test_control_messages_take_their_bytes_from_the_line_too() -> None:
+    async def main() -> None:
+        network = Network(Underlay(access=Line(bandwidth=1e6)))
+        a, _, _, inbox = await pair(network)
+        a.send(a.dial("tcp://b:7001"), b"", memoryview(bytes(1_000_000)))
+        a.send(a.dial("tcp://b:7001"), b"", memoryview(bytes(1_000_000)))
+        await asyncio.sleep(0.1)
+        for _ in range(10):
+            a.send(a.dial("tcp://b:7000"), bytes(100_000))
+        await asyncio.sleep(10)
+        assert inbox.times[-1] == pytest.approx(3.0)
+
+    run(main())
+
+
 def test_a_line_that_takes_no_time_can_t_be_slowed() -> None:
     async def main() -> None:
         network = Network()
@@ -271,6 +302,10 @@ def test_nobody_there_is_refused_again_and_again_until_somebody_is() -> None:
         _, inbox_b = await host(network, "b")
         await asyncio.sleep(1.0)
         assert inbox_b.headers == [b"early"]
+        network.disconnect("a", "b")
+        a.send(a.dial("tcp://b:7000"), b"soon")
+        await asyncio.sleep(0.3)
+        assert inbox_b.headers == [b"early", b"soon"]
 
     run(main())
 
@@ -341,6 +376,7 @@ def test_an_answer_route_dies_with_its_connection() -> None:
         a.send(a.dial("tcp://b:7000"), b"1")
         await asyncio.sleep(1)
         network.disconnect("a", "b")
+        assert not b._theirs
         assert b.send(inbox.routes[0], b"answer") is None
         await asyncio.sleep(1)
         a.send(a.dial("tcp://b:7000"), b"2")
