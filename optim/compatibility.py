@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optim.algorithm import Algorithm
-from optim.registry import names, spec_of
 from optim.registry import make as make_algorithm
+from optim.registry import names, spec_of
 from topology import Topology, make
 from topology import spec_of as topology_spec
 

@@ -101,7 +101,9 @@ EASE = (1 / 8, 1 / 2)  # a joiner's weight limit, at first and in the end
 class Swaps:
     """The machine. `row(round)` gives whom to ask; ids start at `first_id` and must exceed those of an earlier incarnation."""
 
-    def __init__(self, blocks: Sequence[tuple[int, int]], config: ExchangeConfig, row: Callable[[int], Row], first_id: int) -> None:
+    def __init__(
+        self, blocks: Sequence[tuple[int, int]], config: ExchangeConfig, row: Callable[[int], Row], first_id: int
+    ) -> None:
         self.config = config
         self.row = row
         self.blocks = [Block(run, nbytes) for run, nbytes in blocks]
@@ -109,6 +111,7 @@ class Swaps:
         self.tally = Tally()
         self.pace = 0.0  # neighbourhood step time, seconds; 0: nothing is due yet
         self.period = 1  # steps between two own swaps of a block
+        self.eager = False  # no local updates any more: as fast as swaps go
         self.ramp = 0  # rounds over which a joiner's weight limit rises; 0 for none
         self.closing = False
         self._next = first_id
@@ -147,13 +150,19 @@ class Swaps:
     @property
     def limit(self) -> int:
         """Own swaps of one block that may be open: as many as steps pass during a swap."""
-        if not self.pace:
+        if not self.running or self.eager:
             return 1
-        return min(max(1, math.ceil(self._swap_time / (self.pace * self.period) - 0.05)), self.config.open_max)
+        return min(max(1, math.ceil(self._swap_time / self.interval - 0.05)), self.config.open_max)
 
     @property
     def interval(self) -> float:
-        return self.pace * self.period
+        """Seconds between two own swaps of a block."""
+        return max(self._swap_time, 0.001) if self.eager else self.pace * self.period
+
+    @property
+    def running(self) -> bool:
+        """Whether blocks become due: nobody's pace is known before the first steps."""
+        return not self.closing and (self.pace > 0 or self.eager)
 
     def tick(self, now: float) -> list[Opened | Repeat]:
         """What to send now. A request that can't be sent is given back by `unsent`."""
@@ -161,7 +170,7 @@ class Swaps:
         for link in self.links.values():
             link.retry(now)
         repeats = self._repeats(now)
-        if self.closing or not self.pace:
+        if not self.running:
             return list(repeats)
         return [*repeats, *self._open_due(now)]
 
@@ -169,7 +178,7 @@ class Swaps:
     def wake(self) -> float:
         """When tick has something to do next, if no event comes before."""
         times = [o.again for o in self._open.values()]
-        if self.pace and not self.closing:
+        if self.running:
             times += [self._due[0][0]] if self._due else []
             times += [o.opened.at + self._overdue_after for o in self._open.values() if o.holds][:1]
             times += [link.full_until for link in self.links.values() if link.full_until]
@@ -202,10 +211,15 @@ class Swaps:
         return entry.opened
 
     def receipts(self, partner: str) -> tuple[int, ...]:
-        """Exchanges whose answers came and that the partner has not been told of; told by the next message to it."""
-        return tuple(self._receipts.pop(partner, ()))
+        """Exchanges whose answers came and that the partner has not been `told` of."""
+        return tuple(self._receipts.get(partner, ()))
+
+    def told(self, partner: str) -> None:
+        """The receipts left with a message."""
+        self._receipts.pop(partner, None)
 
     def unreceipted(self) -> list[str]:
+        """Partners with receipts to be told."""
         return list(self._receipts)
 
     def drained(self) -> bool:

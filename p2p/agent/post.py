@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from p2p.errors import JoinError
 from p2p.net import wire
 from p2p.net.messages import Answer, Ask, BlocksRequest, Envelope, Message, Push, Reask, Record, Settled, SnapshotBlocks
 from p2p.net.transport import Route, Sent, Transport
@@ -13,23 +14,16 @@ DATA = (Ask, Reask, Answer, Push, Settled, BlocksRequest, SnapshotBlocks)
 
 
 class Post:
-    """Encodes and sends. `envelope()` is what each header begins with now."""
+    """Encodes and sends. `envelope()` is what each header begins with now; `record(node)` a node's signed word, if known."""
 
-    def __init__(self, transport: Transport, envelope: Callable[[], Envelope]) -> None:
+    def __init__(self, transport: Transport, envelope: Callable[[], Envelope], record: Callable[[str], Record | None]) -> None:
         self.transport = transport
         self.envelope = envelope
+        self.record = record
         self.sent = 0  # bytes, headers included
         self.received = 0
-        self._records: dict[str, Record] = {}
         self._dialled: dict[Route, str] = {}
         self._back: dict[tuple[str, bool], Route] = {}  # newest connection that a node opened to here, per channel
-
-    def know(self, node: str, record: Record) -> None:
-        """A node's addresses, from its signed record; an old address is hung up."""
-        old = self._records.get(node)
-        if old and (old.control, old.data) != (record.control, record.data):
-            self.hang_up(node)
-        self._records[node] = record
 
     def came(self, node: str, message: Message, route: Route, nbytes: int) -> None:
         """A frame of this node arrived by `route`."""
@@ -38,7 +32,6 @@ class Post:
 
     def hang_up(self, node: str) -> None:
         """The node is gone: close what was dialled."""
-        self._records.pop(node, None)
         for route in [r for r, owner in self._dialled.items() if owner == node]:
             self.transport.forget(route)
             del self._dialled[route]
@@ -47,7 +40,7 @@ class Post:
 
     def send(self, node: str, message: Message, payload: memoryview | None = None) -> Sent | None:
         """Send to a node; None where there is no room, or no way to it."""
-        route = self._route(node, isinstance(message, DATA))
+        route = self.route(node, isinstance(message, DATA))
         return None if route is None else self.answer(route, message, payload)
 
     def answer(self, route: Route, message: Message, payload: memoryview | None = None) -> Sent | None:
@@ -62,11 +55,14 @@ class Post:
         """Whose dialled connection this is."""
         return self._dialled.get(route)
 
-    def _route(self, node: str, data: bool) -> Route | None:
+    def route(self, node: str, data: bool = False) -> Route | None:
         """The own connection, or for a node that can only dial out, the one that it opened."""
-        record = self._records.get(node)
+        record = self.record(node)
         if record is None or record.dial_only:
             return self._back.get((node, data))
-        route = self.transport.dial(record.data if data else record.control)
+        try:
+            route = self.transport.dial(record.data if data else record.control)
+        except JoinError:  # its record says so, and it may say anything
+            return self._back.get((node, data))
         self._dialled[route] = node
         return route

@@ -1,4 +1,4 @@
-"""The machine of synchronous rounds: pushes out as credit allows, arrivals in, an adaptive deadline. No I/O, no clock, no memory.
+"""The machine of synchronous rounds: pushes out as credit allows, arrivals in, an adaptive deadline. No I/O, no clock.
 
 Only a neighbour whose weight for the pair equals the own is mixed. Who misses the deadline gives its weight to the self
 weight of that round; its late blocks still count against the state of *their* round, kept one round. A neighbour that is
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
 
+from p2p.agent.bundles import bundles
 from p2p.agent.links import Link
 from p2p.config import DeadlineConfig, ExchangeConfig
 
@@ -83,7 +84,9 @@ AHEAD = 2  # rounds ahead of the own for which arrivals are kept
 class Rounds:
     """The machine. `blocks` gives (run, bytes) of each block."""
 
-    def __init__(self, blocks: Sequence[tuple[int, int]], config: ExchangeConfig, deadline: DeadlineConfig, first_id: int) -> None:
+    def __init__(
+        self, blocks: Sequence[tuple[int, int]], config: ExchangeConfig, deadline: DeadlineConfig, first_id: int
+    ) -> None:
         self.blocks = blocks
         self.config = config
         self.deadline = deadline
@@ -92,22 +95,25 @@ class Rounds:
         self.tally = RoundTally()
         self.plan: Plan | None = None
         self.waiting = False
+        self.first = 0  # a joiner's first round
         self._before: Plan | None = None
         self._began = 0.0
         self._limit = math.inf
         self._next = first_id
         self._queue: dict[str, deque[Pushed]] = {}
-        self._arrived: dict[tuple[int, str], dict[int, tuple[int, object]]] = {}  # (round, partner) -> first -> (count, payload)
+        self._arrived: dict[
+            tuple[int, str], dict[int, tuple[int, object]]
+        ] = {}  # (round, partner) -> first -> (count, payload)
         self._weights: dict[tuple[int, str], float] = {}  # the sender's word on the pair's weight
         self._received: dict[str, list[int]] = {}
         self._passed: set[str] = set()  # not to be waited for in this round
-        self._groups = list(self._messages())
+        self._bundles = list(bundles(blocks, config.message_bytes))
 
     # --- a round ---------------------------------------------------------------------------------------------------
 
     def next_round(self) -> int:
         """The own count, or the neighbours' where that has run ahead: who was stalled rejoins them."""
-        own = self.plan.round + 1 if self.plan else 0
+        own = self.plan.round + 1 if self.plan else self.first
         heard = sorted(n.round for n in self.neighbours.values() if n.round >= 0)
         theirs = heard[len(heard) // 2] if heard and self.deadline.enabled else own
         return theirs if theirs > own + AHEAD else own
@@ -168,7 +174,9 @@ class Rounds:
 
     # --- events ----------------------------------------------------------------------------------------------------
 
-    def pushed(self, partner: str, exchange: int, round: int, first: int, count: int, weight: float, payload: object, now: float) -> Arrived:
+    def pushed(
+        self, partner: str, exchange: int, round: int, first: int, count: int, weight: float, payload: object, now: float
+    ) -> Arrived:
         """A push came."""
         self._received.setdefault(partner, []).append(exchange)
         neighbour = self.neighbour(partner)
@@ -199,7 +207,7 @@ class Rounds:
         """The view changed: nobody waits for the gone, and nobody waits long for those whose view may differ."""
         for known in (self.links, self.neighbours, self._queue, self._received):
             for gone in [p for p in known if p not in live]:
-                known.pop(gone)  # type: ignore[attr-defined]
+                known.pop(gone)
         self._passed.update(p for p, _ in (self.plan.ins if self.plan else ()) if p not in live)
         self._limit = min(self._limit, now + self.deadline.change)
 
@@ -283,20 +291,9 @@ class Rounds:
         return sum(count for count, _ in blocks.values()) == len(self.blocks)
 
     def _pushes(self, round: int, partner: str, weight: float) -> Iterator[Pushed]:
-        for first, count in self._groups:
+        for first, count in self._bundles:
             self._next += 1
             yield Pushed(partner, self._next - 1, round, first, count, weight)
-
-    def _messages(self) -> Iterator[tuple[int, int]]:
-        """The runs of blocks that messages carry: never over a run's end, never over the message size."""
-        first, nbytes = 0, 0
-        for i, (run, size) in enumerate(self.blocks):
-            if i > first and (run != self.blocks[first][0] or nbytes + size > self.config.message_bytes):
-                yield first, i - first
-                first, nbytes = i, 0
-            nbytes += size
-        if self.blocks:
-            yield first, len(self.blocks) - first
 
     def _nbytes(self, push: Pushed) -> int:
         return sum(size for _, size in self.blocks[push.first : push.first + push.count])

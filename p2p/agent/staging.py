@@ -34,8 +34,3 @@ class Staging:
     def _reclaim(self) -> None:
         while self._leaving and self._leaving[0][0].done:
             self.give(self._leaving.popleft()[1])
-
-
-def view(buffer: Tensor, nbytes: int) -> memoryview:
-    """The first bytes of a buffer, as the transport takes them."""
-    return memoryview(buffer.numpy())[:nbytes]

@@ -1,0 +1,86 @@
+"""The way into a swarm, from outside: knock at every address, compare contracts, be welcomed. Needs no torch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from p2p.agent.requests import Requests
+from p2p.config import JoinConfig
+from p2p.errors import ContractError, JoinError, SecretError
+from p2p.net.messages import PROTOCOL, Knock, Message, Terms
+from p2p.net.transport import Route
+
+ANSWER = 2.0
+"""Seconds that a member has to answer before it is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A member that answered, and the swarm's terms."""
+
+    address: str
+    route: Route
+    terms: Terms
+
+
+class Entrance:
+    """Knocks at all addresses at once, again and again with back-off, until one answers or the time is up."""
+
+    def __init__(self, requests: Requests, config: JoinConfig) -> None:
+        self._requests = requests
+        self._config = config
+        self._why: dict[str, JoinError] = {}  # per address, why not
+
+    async def knock(self, addresses: Sequence[str]) -> Door:
+        """The first that opens. Raises JoinError, which says per address why not."""
+        tasks = [asyncio.ensure_future(self._insist(address)) for address in addresses]
+        try:
+            async with asyncio.timeout(self._config.timeout):
+                for done in asyncio.as_completed(tasks):
+                    if door := await done:
+                        return door
+        except TimeoutError:
+            pass
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        raise self._failure(addresses)
+
+    async def _insist(self, address: str) -> Door | None:
+        """Knock until somebody opens; None where no patience will help."""
+        pause = self._config.back_off
+        while True:
+            try:
+                return await self._once(address)
+            except (SecretError, ContractError) as error:
+                self._why[address] = error
+                return None
+            except JoinError as error:
+                self._why[address] = error
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, self._config.back_off_max)
+
+    async def _once(self, address: str) -> Door:
+        route = self._requests.dial(address)
+        terms = await self._requests.ask(route, Knock(PROTOCOL), ANSWER)
+        if not isinstance(terms, Terms):
+            raise JoinError(f"an unexpected answer: {type(terms).__name__}")
+        if terms.version != PROTOCOL:
+            raise ContractError(f"it speaks protocol {terms.version}, this node {PROTOCOL}; use the same release on all nodes")
+        return Door(address, route, terms)
+
+    def _failure(self, addresses: Sequence[str]) -> JoinError:
+        """One line: per address, why not. The kind of error that all share."""
+        reasons = [f"{a}: {self._why.get(a, 'no answer')}" for a in addresses]
+        kinds = {type(error) for error in self._why.values()} if len(self._why) == len(addresses) else {JoinError}
+        kind = kinds.pop() if len(kinds) == 1 else JoinError
+        return kind(f"no way into the swarm: {'; '.join(reasons)}")
+
+
+def expect(message: Message, wanted: type) -> None:
+    """Raises JoinError for an answer of another type."""
+    if not isinstance(message, wanted):
+        raise JoinError(f"an unexpected answer: {type(message).__name__}")

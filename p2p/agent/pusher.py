@@ -1,0 +1,246 @@
+"""Synchronous rounds, carried out: the state is published, pushed, and combined with what came in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from optim import Gossip, Kind
+from optim.codec import RAW, Codec, writable
+from p2p.agent.activity import Activity, Calm, Pace
+from p2p.agent.framing import Framing
+from p2p.agent.post import Post
+from p2p.agent.rounds import Arrived, Mixed, Pushed, Rounds
+from p2p.agent.seat import Seat
+from p2p.agent.staging import Staging
+from p2p.config import Config
+from p2p.errors import WireError
+from p2p.net.messages import Message, Push, Settled
+from p2p.net.transport import Route
+from p2p.report import Metrics
+from p2p.state.shards import Difference, Part, Published, Shards
+
+LOOK = 1.0
+"""Seconds after which a wait looks again at the latest."""
+
+Blocks = dict[int, tuple[Codec, Tensor]]
+"""Pieces of one push, by block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What came after its round was combined."""
+
+    round: int
+    weight: float
+    step: int
+    blocks: Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What came in time: opaque to the machine."""
+
+    step: int
+    blocks: Blocks
+
+
+class Pusher:
+    """The exchange of synchronous algorithms. The trainer calls `offer` and `settle`; the agent's loop calls all else."""
+
+    waits = True
+
+    def __init__(self, shards: Shards, algorithm: Gossip, config: Config, post: Post, metrics: Metrics, first_id: int) -> None:
+        self.shards = shards
+        self.post = post
+        self.metrics = metrics
+        self.codec: Codec = RAW
+        self.pace = Pace()
+        self.activity = Activity()
+        self.calm = Calm(sum(b.kind is Kind.PARAMETER for b in shards.blocks))
+        blocks = [(b.run, b.nbytes) for b in shards.blocks]
+        self.rounds = Rounds(
+            blocks,
+            config.exchange,
+            replace(config.deadline, enabled=config.deadline.enabled and algorithm.deadline == "adaptive"),
+            first_id,
+        )
+        self.links = self.rounds.links
+        self._framing = Framing(shards.blocks)
+        self._staging = Staging()
+        self._seat: Seat | None = None
+        self._published: dict[int, Published] = {}  # the last two, by round
+        self._offered: Published | None = None
+        self._late: list[Late] = []
+        self._mixed: Mixed | None = None
+        self._over: asyncio.Future[None] | None = None
+
+    # --- the trainer's thread --------------------------------------------------------------------------------------
+
+    def offer(self, step: int) -> None:
+        """Late blocks count against the state of their round; then this round's state is published."""
+        late, self._late = self._late, []
+        for item in late:
+            self._apply_late(item)
+        self._offered = self.shards.publish(step)
+        for name in self._offered.nonfinite:
+            self.metrics.add("non_finite", name)
+
+    def settle(self) -> None:
+        """x = w_ii s_i + sum_j w_ij y_j, in neighbour order; the weight of what is missing goes to the own state."""
+        mixed, published = self._mixed, self._offered
+        self._mixed = None
+        if mixed is None or published is None or not mixed.parts:
+            return
+        given = sum(weight for _, weight in mixed.plan.ins)
+        loads = [(weight, _merged(messages)) for _, weight, messages in mixed.parts]
+        for block in self.shards.blocks:
+            parts = [Part(weight, *load[block.index]) for weight, load in loads if block.index in load]
+            missing = given - sum(part.weight for part in parts) if len(parts) < len(mixed.plan.ins) else 0.0
+            for difference in self.shards.combine(block.index, mixed.plan.own + missing, parts, published):
+                self._differed(block.index, difference)
+        self.shards.flush()
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    async def arrivals(self) -> None:
+        """Push this round, and wait until all have come or the deadline strikes."""
+        loop = asyncio.get_running_loop()
+        seat, published = self._seat, self._offered
+        assert published is not None, "offer comes first"
+        if seat is None or len(seat.ids) < 2:
+            return
+        round = self.rounds.next_round()
+        self._published = {r: p for r, p in self._published.items() if r == round - 1} | {round: published}
+        self.rounds.begin(seat.plan(round), loop.time())
+        self.tick(loop.time())
+        while not self.rounds.complete(loop.time()):
+            self._over = loop.create_future()
+            timer = loop.call_at(min(self.rounds.wake, loop.time() + LOOK), self._check)
+            await self._over
+            timer.cancel()
+        self._mixed = self.rounds.finish()
+        self.activity.skipped += self._mixed.skipped
+
+    @property
+    def round(self) -> int:
+        """The round that all count together."""
+        return self.rounds.plan.round if self.rounds.plan else 0
+
+    @property
+    def mean_round(self) -> float:
+        """All blocks count the same rounds."""
+        return float(self.round)
+
+    def resume(self, step: int, round: int, members: int) -> None:
+        """A joiner begins at its donor's step, and in the round after its donor's."""
+        self.pace.step = step
+        self.rounds.first = round + 1
+
+    def slow(self, now: float) -> tuple[str, ...]:
+        """Neighbours that are not waited for."""
+        return tuple(p for p in self.rounds.neighbours if self.rounds.slow(p))
+
+    def stepped(self, step: int, now: float) -> None:
+        """The trainer finished a step."""
+        self.pace.stepped(step, now)
+
+    def seat(self, seat: Seat, now: float) -> None:
+        """The view changed."""
+        self._seat = seat
+        self.pace.keep(seat.ids)
+        self.rounds.partners(seat.ids, now)
+        self._check()
+
+    def tick(self, now: float) -> None:
+        """Send what credit allows, and the receipts."""
+        for push in self.rounds.tick(now):
+            if not self._push(push):
+                self.rounds.unsent(push, now)
+        for partner, exchanges in self.rounds.receipts().items():
+            self.post.send(partner, Settled(tuple(exchanges)))
+
+    @property
+    def wake(self) -> float:
+        """When `tick` has something to do next."""
+        return self.rounds.wake
+
+    def handle(self, sender: str, route: Route, message: Message, payload: memoryview | None, now: float) -> None:
+        """A data message from a live member. Raises WireError where it can't be what it says."""
+        if isinstance(message, Push):
+            self._pushed(sender, message, payload, now)
+        elif isinstance(message, Settled):
+            self.rounds.receipt(sender, message.exchanges, now)
+        self._check()
+
+    def hasten(self) -> None:
+        """Rounds go as fast as steps do."""
+
+    def close(self) -> None:
+        """Nothing is owed to anybody after a round."""
+
+    drained = True
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Wake who waits in `arrivals`, to look again."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+    def _push(self, push: Pushed) -> bool:
+        published = self._published.get(push.round)
+        if published is None or published.nonfinite:
+            return True  # nobody may have it
+        blocks = self.shards.blocks[push.first : push.first + push.count]
+        codec = self._framing.codec_for(blocks[0], self.codec)
+        nbytes = self._framing.nbytes(blocks, codec)
+        buffer = self._staging.take(nbytes)
+        for index, piece in self._framing.cut(buffer[:nbytes], blocks, codec):
+            codec.encode(published.store.piece(self.shards.blocks[index]), piece)
+        payload = writable(buffer[:nbytes])
+        shard = self._framing.describe(push.first, push.count, blocks, codec, payload)
+        sent = self.post.send(push.partner, Push(push.exchange, push.round, push.weight, self.pace.pulse, shard), payload)
+        self._staging.give(buffer, sent)
+        self.rounds.link(push.partner).sent += nbytes if sent is not None else 0
+        return sent is not None
+
+    def _pushed(self, sender: str, push: Push, payload: memoryview | None, now: float) -> None:
+        self.pace.heard(sender, push.pulse)
+        if not 0 < push.weight <= 1:
+            raise WireError("weight", f"{push.weight} is not in (0, 1]")
+        codec, pieces = self._framing.pieces(push.shard, payload, self._framing.range(push.shard.first, push.shard.count))
+        blocks = {i: (codec, piece) for i, piece in pieces}
+        self.rounds.link(sender).received += payload.nbytes if payload is not None else 0
+        shard, load = push.shard, Load(push.pulse.step, blocks)
+        arrived = self.rounds.pushed(sender, push.exchange, push.round, shard.first, shard.count, push.weight, load, now)
+        if arrived is Arrived.LATE:
+            self._late.append(Late(push.round, push.weight, push.pulse.step, blocks))
+        if arrived in (Arrived.LATE, Arrived.KEPT):
+            self.activity.met(sender, push.pulse)
+
+    def _apply_late(self, late: Late) -> None:
+        published = self._published.get(late.round)
+        if published is None:
+            self.rounds.tally.stale += 1
+            return
+        for index, (codec, data) in late.blocks.items():
+            difference = self.shards.late(index, Part(late.weight, data, codec, late.step), published)
+            self._differed(index, difference)
+
+    def _differed(self, index: int, difference: Difference) -> None:
+        block = self.shards.blocks[index]
+        for name in difference.nonfinite:
+            self.metrics.add("non_finite", name)
+        if difference.finite and block.kind is Kind.PARAMETER:
+            self.activity.differed(difference.squared, block.elements)
+            self.calm.differed(index, difference.squared / block.elements)
+
+
+def _merged(messages: Mapping[int, object]) -> dict[int, tuple[Tensor, Codec, int]]:
+    """All blocks that a neighbour pushed in one round."""
+    loads = [load for load in messages.values() if isinstance(load, Load)]
+    return {i: (data, codec, load.step) for load in loads for i, (codec, data) in load.blocks.items()}

@@ -1,0 +1,38 @@
+"""A node's seat in a view: its row of the topology, by ids instead of positions."""
+
+from __future__ import annotations
+
+from p2p.agent.rounds import Plan
+from p2p.agent.view import View
+from topology import Topology, fitting
+
+CACHED = 64  # rounds
+
+
+class Seat:
+    """One node in one view. Where the topology can't take the view, the lazy Metropolis ring does; `reason` says why."""
+
+    def __init__(self, view: View, topology: Topology, node: str) -> None:
+        self.view = view
+        self.index = view.index(node)
+        self.ids = {member.id: place for place, member in enumerate(view.members)}
+        self.topology, self.reason = fitting(topology, view.members)
+        self._asks: dict[int, tuple[tuple[str, float], ...]] = {}
+
+    def asks(self, round: int) -> tuple[tuple[str, float], ...]:
+        """Whom to ask for swaps, and how often: the out-neighbours, the self weight dropped, summing to 1."""
+        if round not in self._asks:
+            if len(self._asks) >= CACHED:
+                self._asks.clear()
+            outs = self.topology.row(self.view.members, round, self.index).outs
+            total = sum(weight for _, weight in outs)
+            self._asks[round] = tuple((self.view.members[j].id, weight / total) for j, weight in outs)
+        return self._asks[round]
+
+    def plan(self, round: int) -> Plan:
+        """The whole row, for pushes."""
+        row = self.topology.row(self.view.members, round, self.index)
+        members = self.view.members
+        outs = tuple((members[j].id, weight) for j, weight in row.outs)
+        ins = tuple((members[j].id, weight) for j, weight in row.ins)
+        return Plan(round, row.self_weight, outs, ins)

@@ -1,0 +1,280 @@
+"""Live swaps, carried out: what the swap machine says becomes messages; what arrives is mixed from the received memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from optim import Async, Kind
+from optim.codec import RAW, Codec, writable
+from p2p.agent.activity import Activity, Calm, Pace
+from p2p.agent.exchange import Opened, Repeat, Swaps
+from p2p.agent.framing import EMPTY, Framing
+from p2p.agent.post import Post
+from p2p.agent.seat import Seat
+from p2p.agent.staging import Staging
+from p2p.config import ExchangeConfig
+from p2p.errors import WireError
+from p2p.net.messages import Answer, Ask, Message, Reask, Settled
+from p2p.net.transport import Route, Sent
+from p2p.report import Metrics
+from p2p.state.layout import Block
+from p2p.state.shards import Difference, Shards
+
+
+@dataclass(slots=True)
+class Kept:
+    """An answer and the buffer of its payload, kept until its receipt."""
+
+    answer: Answer
+    buffer: Tensor
+    used: int  # bytes
+    sent: Sent | None = None
+
+
+class Swapper:
+    """The exchange of asynchronous algorithms: no step waits. The trainer calls `offer`; the agent's loop calls all else."""
+
+    waits = False
+
+    def __init__(
+        self, shards: Shards, algorithm: Async, config: ExchangeConfig, post: Post, metrics: Metrics, first_id: int
+    ) -> None:
+        self.shards = shards
+        self.post = post
+        self.metrics = metrics
+        self.codec: Codec = RAW
+        self.pace = Pace()
+        self.activity = Activity()
+        self.calm = Calm(sum(b.kind is Kind.PARAMETER for b in shards.blocks))
+        self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], config, self._row, first_id)
+        self.swaps.period = algorithm.period
+        self.links = self.swaps.links
+        self._framing = Framing(shards.blocks)
+        self._staging = Staging()
+        self._settle_after = config.settle_after
+        self._receipts_due = math.inf
+        self._seat: Seat | None = None
+
+    # --- the trainer's thread --------------------------------------------------------------------------------------
+
+    def offer(self, step: int) -> None:
+        """Trainer and agent meet: local updates join the gossip copy, what gossip brought joins the model."""
+        meeting = self.shards.meet(step)
+        self._nonfinite(meeting.nonfinite)
+
+    async def arrivals(self) -> None:
+        """Nothing to wait for."""
+
+    def settle(self) -> None:
+        """Nothing to combine: the meeting did."""
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    @property
+    def round(self) -> int:
+        """Rounds of the block that had the most."""
+        return max((b.round for b in self.swaps.blocks), default=0)
+
+    @property
+    def mean_round(self) -> float:
+        """Rounds of the average block."""
+        return sum(b.round for b in self.swaps.blocks) / max(len(self.swaps.blocks), 1)
+
+    def resume(self, step: int, round: int, members: int) -> None:
+        """A joiner begins at its donor's step; its weight limit rises over its first 2 log2 n rounds."""
+        self.pace.step = step
+        if step:
+            self.swaps.ramp = 2 * math.ceil(math.log2(max(members, 2)))
+
+    def slow(self, now: float) -> tuple[str, ...]:
+        """Partners that are paused: nothing new is asked of them until they answer."""
+        return tuple(p for p, link in self.links.items() if link.paused(now))
+
+    def stepped(self, step: int, now: float) -> None:
+        """The trainer finished a step."""
+        self.pace.stepped(step, now)
+        self.swaps.pace = self.pace.neighbourhood()
+
+    def seat(self, seat: Seat, now: float) -> None:
+        """The view changed."""
+        self._seat = seat
+        self.pace.keep(seat.ids)
+        self.swaps.partners(seat.ids)
+
+    def tick(self, now: float) -> None:
+        """Send what is due."""
+        for instruction in self.swaps.tick(now):
+            if isinstance(instruction, Repeat):
+                self.post.send(instruction.partner, Reask(instruction.exchange))
+            elif not self._ask(instruction):
+                self.swaps.unsent(instruction.exchange, now)
+        self._tell_receipts(now)
+
+    @property
+    def wake(self) -> float:
+        """When `tick` has something to do next."""
+        return min(self.swaps.wake, self._receipts_due)
+
+    def handle(self, sender: str, route: Route, message: Message, payload: memoryview | None, now: float) -> None:
+        """A data message from a live member. Raises WireError where it can't be what it says."""
+        if isinstance(message, Ask):
+            self._asked(sender, route, message, payload)
+        elif isinstance(message, Answer):
+            self._answered(sender, message, payload, now)
+        elif isinstance(message, Reask):
+            self._again(sender, route, message.exchange, self.swaps.asked(sender, message.exchange, 0, 0, 0.0).answer)
+        elif isinstance(message, Settled):
+            self._free(self.swaps.settled(sender, message.exchanges))
+
+    def hasten(self) -> None:
+        """No local updates any more: a block is due again as soon as its last swap could have come back."""
+        self.swaps.eager = True
+
+    def close(self) -> None:
+        """Open no more swaps and answer none; `drained` says when the last own one is through."""
+        self.swaps.closing = True
+
+    @property
+    def drained(self) -> bool:
+        return self.swaps.drained()
+
+    # --- asking ----------------------------------------------------------------------------------------------------
+
+    def _row(self, round: int) -> tuple[tuple[str, float], ...]:
+        return self._seat.asks(round) if self._seat else ()
+
+    def _ask(self, opened: Opened) -> bool:
+        """Stage a copy of the blocks, so that what travels is exactly what was meant, and send it."""
+        blocks = self.shards.blocks[opened.first : opened.first + opened.count]
+        codec = self._framing.codec_for(blocks[0], self.codec)
+        nbytes = self._framing.nbytes(blocks, codec)
+        buffer = self._staging.take(nbytes)
+        refused = self.shards.stage(opened.first, opened.count, codec, buffer[:nbytes])
+        if refused:
+            self._nonfinite(refused)
+            self._staging.give(buffer)
+            return False
+        payload = writable(buffer[:nbytes])
+        shard = self._framing.describe(opened.first, opened.count, blocks, codec, payload)
+        ask = Ask(opened.exchange, opened.weight, self.pace.pulse, self.swaps.receipts(opened.partner), shard)
+        sent = self.post.send(opened.partner, ask, payload)
+        self._staging.give(buffer, sent)
+        if sent is not None:
+            self.swaps.link(opened.partner).sent += nbytes
+            self.swaps.told(opened.partner)
+        return sent is not None
+
+    def _answered(self, sender: str, answer: Answer, payload: memoryview | None, now: float) -> None:
+        self.pace.heard(sender, answer.pulse)
+        opened = self.swaps.answered(sender, answer.exchange, now, mixed=answer.accepted != 0)
+        if opened is None or not answer.accepted:
+            return
+        self._check_weight(answer.weight)
+        blocks = [
+            b for b in self.shards.blocks[opened.first : opened.first + opened.count] if _bit(answer.accepted, b, opened.first)
+        ]
+        codec, pieces = self._framing.pieces(answer.shard, payload, blocks)
+        for i, piece in pieces:
+            difference = self.shards.settle(i, piece, codec, answer.weight, answer.pulse.step)
+            if not difference.finite:
+                self.swaps.tally.moved += 1
+            self._differed(self.shards.blocks[i], difference)
+        self.swaps.link(sender).received += payload.nbytes if payload is not None else 0
+        self.activity.met(sender, answer.pulse)
+
+    def _tell_receipts(self, now: float) -> None:
+        """Receipts ride on requests; what found none within `settle_after` travels alone."""
+        waiting = self.swaps.unreceipted()
+        if not waiting:
+            self._receipts_due = math.inf
+        elif self._receipts_due == math.inf:
+            self._receipts_due = now + self._settle_after
+        elif now >= self._receipts_due:
+            self._receipts_due = math.inf
+            for partner in waiting:
+                self.post.send(partner, Settled(self.swaps.receipts(partner)))
+                self.swaps.told(partner)
+
+    # --- being asked -----------------------------------------------------------------------------------------------
+
+    def _asked(self, sender: str, route: Route, ask: Ask, payload: memoryview | None) -> None:
+        self.pace.heard(sender, ask.pulse)
+        self._check_weight(ask.weight)
+        blocks = self._framing.range(ask.shard.first, ask.shard.count)
+        codec, pieces = self._framing.pieces(ask.shard, payload, blocks)
+        self._free(self.swaps.settled(sender, ask.settled))
+        verdict = self.swaps.asked(sender, ask.exchange, ask.shard.first, ask.shard.count, ask.weight)
+        if verdict.answer is not None or not verdict.accepted:
+            self._again(sender, route, ask.exchange, verdict.answer)
+            return
+        wanted = [(i, piece) for i, piece in pieces if verdict.accepted >> (i - ask.shard.first) & 1]
+        self._mix(sender, route, ask, codec, wanted, verdict.weight)
+
+    def _mix(self, sender: str, route: Route, ask: Ask, codec: Codec, pieces: list[tuple[int, Tensor]], weight: float) -> None:
+        buffer = self._staging.take(self._framing.nbytes([self.shards.blocks[i] for i, _ in pieces], codec))
+        mixed: list[Block] = []
+        used = 0
+        for i, piece in pieces:
+            block = self.shards.blocks[i]
+            size = codec.nbytes(block.elements, block.dtype)
+            difference = self.shards.answer(i, piece, codec, weight, buffer[used : used + size], ask.pulse.step)
+            self._differed(block, difference)
+            if difference.finite:
+                mixed.append(block)
+                used += size
+        if not mixed:
+            self._staging.give(buffer)
+            self._again(sender, route, ask.exchange, None)
+            return
+        self._answer(sender, route, ask, codec, mixed, weight, buffer, used)
+
+    def _answer(
+        self, sender: str, route: Route, ask: Ask, codec: Codec, mixed: list[Block], weight: float, buffer: Tensor, used: int
+    ) -> None:
+        """Send the encoded changes, and keep them until the initiator says that it has them."""
+        payload = writable(buffer[:used])
+        shard = self._framing.describe(ask.shard.first, ask.shard.count, mixed, codec, payload)
+        accepted = sum(1 << (b.index - ask.shard.first) for b in mixed)
+        answer = Answer(ask.exchange, accepted, weight, self.pace.pulse, shard)
+        self.swaps.link(sender).received += used
+        self.swaps.link(sender).sent += used
+        kept = Kept(answer, buffer, used, self.post.answer(route, answer, payload))
+        self._free(self.swaps.keep(sender, ask.exchange, used, kept))
+        self.activity.met(sender, ask.pulse)
+
+    def _again(self, sender: str, route: Route, exchange: int, kept: object | None) -> None:
+        """Send a kept answer again, or decline in a few bytes."""
+        if isinstance(kept, Kept):
+            answer = replace(kept.answer, pulse=self.pace.pulse)
+            kept.sent = self.post.answer(route, answer, writable(kept.buffer[: kept.used]))
+        else:
+            self.post.answer(route, Answer(exchange, 0, 0.0, self.pace.pulse, EMPTY))
+
+    def _free(self, kept: list[object]) -> None:
+        for item in kept:
+            if isinstance(item, Kept):
+                self._staging.give(item.buffer, item.sent)
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _check_weight(self, weight: float) -> None:
+        if not 0 < weight <= 0.5:
+            raise WireError("weight", f"{weight} is not in (0, 1/2]")
+
+    def _nonfinite(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.metrics.add("non_finite", name)
+
+    def _differed(self, block: Block, difference: Difference) -> None:
+        self._nonfinite(difference.nonfinite)
+        if difference.finite and block.kind is Kind.PARAMETER:
+            self.activity.differed(difference.squared, block.elements)
+            self.calm.differed(block.index, difference.squared / block.elements)
+
+
+def _bit(mask: int, block: Block, first: int) -> int:
+    return mask >> (block.index - first) & 1
