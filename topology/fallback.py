@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from topology.base import Member, Topology
 from topology.errors import TopologyRefused
-from topology.families.undirected import Undirected
 from topology.measure import groups
+from topology.undirected import Undirected
 
 
 @dataclass(frozen=True)

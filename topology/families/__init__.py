@@ -8,3 +8,4 @@ from topology.families import matcha as matcha
 from topology.families import matching as matching
 from topology.families import random as random
 from topology.families import static as static
+from topology.families import two_level as two_level

@@ -11,9 +11,9 @@ import numpy as np
 
 from topology.base import Member
 from topology.errors import TopologyError, TopologyRefused, unfit
-from topology.families.undirected import Undirected
 from topology.hashing import draw, keys, mix
 from topology.registry import register
+from topology.undirected import Undirected
 
 TRIES = 64
 CHUNK = 512

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from topology.base import Member
 from topology.errors import TopologyError, unfit
-from topology.families.undirected import Undirected
 from topology.registry import register
+from topology.undirected import Undirected
 
 Edges = Iterable[tuple[int, int]]
 

@@ -1,0 +1,75 @@
+"""How fast a topology averages: the contraction of a cycle, and rounds to a given error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+import numpy as np
+
+from topology.base import Member, Topology
+
+WINDOW = 64
+"""Rounds that stand for a period where there is none."""
+PATIENCE = 4096
+"""Rounds after which a topology without a period is given up."""
+NEVER = 1 - 1e-9
+"""A cycle that contracts less than this doesn't converge."""
+
+
+def error(product: np.ndarray) -> float:
+    """||product - J||, the 2-norm: what is left of the worst disagreement."""
+    return float(np.linalg.norm(product - 1 / len(product), 2))
+
+
+def matrices(topology: Topology, members: Sequence[Member]) -> list[np.ndarray]:
+    """The matrices of one period, or of a window where there is none."""
+    period = topology.properties(len(members)).period or WINDOW
+    return [topology.whole(members, t).matrix() for t in range(period)]
+
+
+def products(topology: Topology, members: Sequence[Member]) -> Iterator[np.ndarray]:
+    """The product of the first t rounds, for t = 1, 2 ... without end."""
+    cycle = matrices(topology, members)
+    periodic = topology.properties(len(members)).period is not None
+    out, t = np.eye(len(members)), 0
+    while True:
+        out = (cycle[t % len(cycle)] if periodic else topology.whole(members, t).matrix()) @ out
+        t += 1
+        yield out
+
+
+def contraction(topology: Topology, members: Sequence[Member]) -> float:
+    """||product of one period - J||: 0 is exact; 1 minus it is the spectral gap."""
+    return error(multiplied(matrices(topology, members)))
+
+
+def multiplied(cycle: Sequence[np.ndarray]) -> np.ndarray:
+    """The last round leftmost."""
+    return reduce(lambda done, w: np.asarray(w @ done), cycle)
+
+
+def rounds_to(topology: Topology, members: Sequence[Member], epsilon: float = 1e-3) -> int | None:
+    """Rounds until ||product - J|| < epsilon; None if that never comes (the mean moves, or somebody is cut off)."""
+    if topology.properties(len(members)).period is None:
+        few = zip(range(1, PATIENCE), products(topology, members), strict=False)
+        return next((t for t, product in few if error(product) < epsilon), None)
+    return rounds_of(matrices(topology, members), epsilon)
+
+
+def rounds_of(cycle: Sequence[np.ndarray], epsilon: float) -> int | None:
+    """The same for a cycle of matrices: whole cycles by repeated squaring, then round by round."""
+    done, rounds = np.eye(len(cycle[0])), 0
+    powers = [multiplied(cycle)]
+    while error(powers[-1]) >= epsilon:
+        if len(powers) > 40 or error(powers[-1]) > NEVER ** (1 << (len(powers) - 1)):
+            return None
+        powers.append(powers[-1] @ powers[-1])
+    for k in range(len(powers) - 1, -1, -1):
+        if error(powers[k] @ done) >= epsilon:
+            done, rounds = powers[k] @ done, rounds + (len(cycle) << k)
+    for w in cycle:
+        if error(done) < epsilon:
+            break
+        done, rounds = w @ done, rounds + 1
+    return rounds

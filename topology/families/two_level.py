@@ -1,0 +1,132 @@
+"""Two levels: often inside a site, seldom between sites."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from topology.base import Local, Member, Properties, Recent, Row, Topology
+from topology.errors import TopologyError
+from topology.fallback import fitting
+from topology.mixing import rest
+from topology.registry import make, register
+
+Pairs = dict[int, dict[int, float]]
+"""{node: {partner: weight}}, mutual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """A view by site: positions, each site's own view and topology, and each position's (site, place)."""
+
+    positions: tuple[tuple[int, ...], ...]
+    views: tuple[tuple[Member, ...], ...]
+    inside: tuple[Topology, ...]
+    leaders: tuple[Member, ...]
+    """One member for each site, named like it."""
+    between: Topology
+    place: dict[int, tuple[int, int]]
+    pairs: Recent[int, Pairs] = field(default_factory=lambda: Recent(4), compare=False)
+
+
+@register("two-level")
+@dataclass(frozen=True)
+class TwoLevel(Local[Sites]):
+    """`every` rounds make a cycle: one between the sites, in its middle, the others inside them.
+
+    Between two sites as much weight flows as the Metropolis rule on the graph of sites gives, sites counted by their size:
+    L_s L_t / max(sizes of s and its neighbours, sizes of t and its neighbours). With `between=complete` and complete averaging
+    before and after, the cycle is the exact average. The weight is carried by as few pairs of nodes as can hold it.
+    """
+
+    inside: str = "complete"
+    between: str = "ring"
+    every: int = 8
+
+    def __post_init__(self) -> None:
+        if self.every < 2:
+            raise TopologyError(
+                f"two-level: every must be 2 or more, not {self.every}; one round of each cycle joins the sites"
+            )
+        for spec in (self.inside, self.between):
+            make(spec, builtin_only=True)
+
+    def plan(self, members: Sequence[Member]) -> Sites:
+        """Members grouped by site."""
+        groups: dict[str, list[int]] = {}
+        for i, member in enumerate(members):
+            groups.setdefault(member.site, []).append(i)
+        positions = tuple(tuple(groups[site]) for site in sorted(groups))
+        views = tuple(tuple(members[i] for i in group) for group in positions)
+        leaders = tuple(Member(site) for site in sorted(groups))
+        inside = make(self.inside, builtin_only=True)
+        return Sites(
+            positions,
+            views,
+            tuple(fitting(inside, view)[0] for view in views),
+            leaders,
+            fitting(make(self.between, builtin_only=True), leaders)[0],
+            {i: (s, k) for s, group in enumerate(positions) for k, i in enumerate(group)},
+        )
+
+    def local(self, plan: Sites, round: int, index: int) -> Row:
+        """Between the sites in the middle of each cycle; inside in the others, which count on without it."""
+        cycle, step = divmod(round, self.every)
+        middle = self.every // 2
+        if step == middle and len(plan.positions) > 1:
+            return self._crossing(plan, cycle, index)
+        site, place = plan.place[index]
+        row = plan.inside[site].row(plan.views[site], round - cycle - (step > middle), place)
+        at = plan.positions[site]
+        return Row(row.self_weight, tuple((at[j], w) for j, w in row.outs), tuple((at[j], w) for j, w in row.ins))
+
+    def properties(self, n: int) -> Properties:
+        """What both levels promise; the period only where both are static, as sites may have any size."""
+        inside, between = make(self.inside).properties(n), make(self.between).properties(n)
+        exact = self.inside == self.between == "complete" and self.every > 2
+        return Properties(
+            symmetric=inside.symmetric,
+            doubly_stochastic=inside.doubly_stochastic,
+            mean_preserving=inside.mean_preserving,
+            directed=inside.directed,
+            period=self.every if inside.static and between.static else None,
+            finite_time=exact,
+        )
+
+    def _crossing(self, plan: Sites, cycle: int, index: int) -> Row:
+        static = plan.between.properties(len(plan.leaders)).static
+        pairs = plan.pairs.get(0 if static else cycle, lambda: crossings(plan, cycle))
+        both = tuple(sorted(pairs.get(index, {}).items()))
+        return Row(rest(w for _, w in both), both, both)
+
+
+def crossings(plan: Sites, cycle: int) -> Pairs:
+    """The pairs of nodes that carry the weight between the sites."""
+    rows = plan.between.whole(plan.leaders, cycle).rows
+    near = [{t for t in range(len(rows)) if t != s and (t in rows[s] or s in rows[t])} for s in range(len(rows))]
+    sizes = [len(group) for group in plan.positions]
+    reach = [sizes[s] + sum(sizes[t] for t in near[s]) for s in range(len(near))]
+    flows = {(s, t): Fraction(sizes[s] * sizes[t], max(reach[s], reach[t])) for s in range(len(near)) for t in near[s] if s < t}
+    return carried(plan.positions, flows)
+
+
+def carried(positions: Sequence[Sequence[int]], flows: dict[tuple[int, int], Fraction]) -> Pairs:
+    """Each site's nodes are filled in order, each up to weight 1; a new flow starts at a fresh node while enough are left."""
+    pairs: Pairs = {}
+    used = [Fraction(0)] * len(positions)
+    left = [sum((f for ends, f in flows.items() if s in ends), Fraction(0)) for s in range(len(positions))]
+    for ends, flow in sorted(flows.items()):
+        for s in ends:
+            used[s] = Fraction(math.ceil(used[s])) if math.ceil(used[s]) + left[s] <= len(positions[s]) else used[s]
+            left[s] -= flow
+        while flow:
+            weight = min(flow, *(math.floor(used[s]) + 1 - used[s] for s in ends))
+            a, b = (positions[s][math.floor(used[s])] for s in ends)
+            for i, j in ((a, b), (b, a)):
+                pairs.setdefault(i, {})[j] = float(weight)
+            for s in ends:
+                used[s] += weight
+            flow -= weight
+    return pairs
