@@ -1,0 +1,1 @@
+"""The network: messages, their wire format, keys, and the transports."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from p2p.errors import JoinError
 
 WILDCARDS = ("*", "0.0.0.0", "::")
-_PATTERN = re.compile(r"tcp://(?:\[([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?)\]|([\w.-]+|\*)):(\d{1,5})")
+_PATTERN = re.compile(r"tcp://(?:\[([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?)\]|([\w.-]+|\*)):([0-9]{1,5})", re.ASCII)
 
 
 class Address(NamedTuple):

@@ -62,11 +62,12 @@ class Attempts:
         return "unknown host, or no route to it" if before is Phase.IDLE else None
 
     def _refused(self, event: int, value: int) -> str:
-        if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-            return "it has no secret" if self._secured else "it wants a secret"
+        """Of two ends that differ in the secret either may hang up first: then no detail is told."""
         if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and value == errno.EAGAIN:
             return "timed out"  # in the handshake
-        return "wrong secret" if self._secured else "closed in the handshake"
+        if not self._secured:
+            return "it wants a secret"
+        return "it has no secret" if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL else "wrong secret"
 
 
 _CLOSED = {Phase.UP: "closed", Phase.SHAKING: "it doesn't speak our protocol"}

@@ -11,7 +11,9 @@ from p2p.net.keys import client_pair, server_pair
 from p2p.net.wire import HEADER_BYTES, PAYLOAD_BYTES
 from p2p.net.zap import DOMAIN
 
-LIMITS: Final = {"control": (256, HEADER_BYTES), "data": (128, PAYLOAD_BYTES)}
+CURVE_BYTES = 64
+"""Room for what CURVE adds to each frame (33 bytes)."""
+LIMITS: Final = {"control": (256, HEADER_BYTES + CURVE_BYTES), "data": (128, PAYLOAD_BYTES + CURVE_BYTES)}
 """Messages queued each way for one peer, and the longest frame. The agent's credit, below 64 messages, bounds the bytes."""
 BACKLOG = 512
 

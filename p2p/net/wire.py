@@ -92,7 +92,7 @@ def _unpack(header: bytes) -> tuple[Any, ...]:
 
 def _foreign(header: bytes) -> WireError:
     """Why a header that doesn't begin as ours does is refused."""
-    unpacker = msgpack.Unpacker(max_buffer_size=HEADER_BYTES)
+    unpacker = msgpack.Unpacker(max_buffer_size=HEADER_BYTES, max_array_len=0, max_map_len=0)
     unpacker.feed(header)
     try:
         unpacker.read_array_header()
