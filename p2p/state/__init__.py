@@ -1,14 +1,17 @@
 """The shared state: what is shared, its flat layout, and the only code that writes mixed values to the model."""
 
 from p2p.state.layout import Block
+from p2p.state.mean import Mean
 from p2p.state.schema import Entry, Schema, first_difference
-from p2p.state.shards import Difference, Meeting, Part, Published, Shards, Snapshot
+from p2p.state.shards import Difference, Meeting, Part, Published, Shards
+from p2p.state.snapshot import Snapshot
 from p2p.state.sources import Source, collect
 
 __all__ = [
     "Block",
     "Difference",
     "Entry",
+    "Mean",
     "Meeting",
     "Part",
     "Published",

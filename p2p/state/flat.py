@@ -39,6 +39,7 @@ class Flat:
         self._reads = [source.read for source in sources]
         self._places = [_Place() for _ in sources]
         self._views: list[list[Tensor | None] | None] = [None] * len(blocks)
+        self._wholes: list[list[Tensor] | None] = [None] * len(blocks)
         self._of: list[list[int]] = [[] for _ in sources]
         for block in blocks:
             for segment in block.segments:
@@ -66,6 +67,14 @@ class Flat:
             self._views[block.index] = views
         return views
 
+    def whole(self, block: Block) -> list[Tensor] | None:
+        """The block's segments if all of the tensors exist, else None."""
+        whole = self._wholes[block.index]
+        if whole is None:
+            views = [view for view in self.views(block) if view is not None]
+            whole = self._wholes[block.index] = views if len(views) == len(block.segments) else None
+        return whole
+
     def create(self, block: Block, which: int) -> None:
         """Make the optimizer state behind the block's segment exist."""
         i = block.segments[which].tensor
@@ -85,7 +94,7 @@ class Flat:
     def _bind(self, i: int, tensor: Tensor | None) -> None:
         place, source = self._places[i], self._sources[i]
         for index in self._of[i]:
-            self._views[index] = None
+            self._views[index] = self._wholes[index] = None
         place.tensor, place.dirty = tensor, False
         if tensor is None:
             place.flat = place.through = None

@@ -23,6 +23,7 @@ from p2p.state.flat import Flat
 from p2p.state.layout import Block, lay_out
 from p2p.state.mixing import blend, merge, squared_norm
 from p2p.state.schema import Entry, Schema
+from p2p.state.snapshot import Snapshot
 from p2p.state.sources import Source
 from p2p.state.store import Scratch, Store, Window, cut
 
@@ -69,24 +70,6 @@ class Published:
     def payload(self, first: Block, last: Block) -> Tensor:
         """The raw bytes of consecutive blocks of one run, without a copy."""
         return self.store.span(first, last)
-
-
-class Snapshot:
-    """A copy of all blocks at about one moment, for joiners: immutable once `advance` has said that it is whole."""
-
-    def __init__(self, shards: Shards, target: Store) -> None:
-        self._shards, self._store, self._next = shards, target, 0
-
-    def advance(self, count: int) -> bool:
-        """Copy up to `count` more blocks; True once all are there. Lets a donor go on between the calls."""
-        for block in self._shards.blocks[self._next : self._next + count]:
-            self._shards.read(block, self._store.piece(block))
-        self._next = min(self._next + count, len(self._shards.blocks))
-        return self._next == len(self._shards.blocks)
-
-    def payload(self, first: Block, last: Block) -> Tensor:
-        """The raw bytes of consecutive blocks of one run, without a copy."""
-        return self._store.span(first, last)
 
 
 class Shards:
@@ -281,7 +264,7 @@ class Shards:
 
     def snapshot(self) -> Snapshot:
         """Any thread: a copy of the gossip copy (or of what was last published), still to be filled by `advance`."""
-        return Snapshot(self, Store(self.runs, self.blocks, [run.copy_dtype for run in self.runs]))
+        return Snapshot(self.blocks, Store(self.runs, self.blocks, [run.copy_dtype for run in self.runs]), self.read)
 
     def read(self, block: Block, out: Tensor) -> None:
         """Any thread: the present copy of a block, in the copy's dtype."""
@@ -315,6 +298,8 @@ class Shards:
             elif part.step > newest:
                 newest = part.step
                 mixed.copy_(theirs)
+        if block.kind is Kind.NONNEGATIVE:
+            mixed.clamp_(min=0)  # whatever a neighbour sent
         self._write(block, self._mixed)
         return tuple(differences)
 
@@ -372,29 +357,36 @@ class Shards:
         self._copy = target
         return tuple(dict.fromkeys(nonfinite))
 
+    def model(self, blocks: Sequence[Block]) -> list[Tensor]:
+        """The trainer's thread: new tensors with what the model holds, in the copy's dtype."""
+        self._flat.refresh()
+        return [self._read(block).to(block.dtype, copy=True) for block in blocks]
+
     def _read(self, block: Block) -> Tensor:
         """The block as the model holds it, in the model's dtype: its own memory where it is one stretch of one tensor."""
-        views = self._flat.views(block)
-        if len(views) == 1 and views[0] is not None:
-            return views[0]
-        segments = self._fresh.segments(block)
-        there = [(room, view) for room, view in zip(segments, views, strict=True) if view is not None]
-        if len(there) < len(views):
-            self._fresh.piece(block).zero_()
-        if there:
-            torch._foreach_copy_([room for room, _ in there], [view for _, view in there])
-        return self._fresh.piece(block)
+        views, room = self._flat.whole(block), self._fresh.piece(block)
+        if views is None:
+            for segment, view in zip(self._fresh.segments(block), self._flat.views(block), strict=True):
+                segment.zero_() if view is None else segment.copy_(view)
+            return room
+        return views[0] if len(views) == 1 else torch.cat(views, out=room)
 
     def _write(self, block: Block, holder: Store | Window) -> None:
         """Make the model hold the block; optimizer state that doesn't exist yet is made only for what isn't zero."""
-        values = holder.segments(block)
-        for i, view in enumerate(self._flat.views(block)):
-            if view is None and values[i].any():
+        views, values = self._flat.whole(block), holder.segments(block)
+        if views is not None:
+            torch._foreach_copy_(views, values)
+        else:
+            self._write_some(block, values)
+        self._flat.wrote(block)
+
+    def _write_some(self, block: Block, values: Sequence[Tensor]) -> None:
+        for i, value in enumerate(values):
+            if self._flat.views(block)[i] is None and value.any():
                 self._flat.create(block, i)
-        there = [(view, value) for view, value in zip(self._flat.views(block), values, strict=True) if view is not None]
-        if there:
-            torch._foreach_copy_([view for view, _ in there], [value for _, value in there])
-            self._flat.wrote(block)
+            view = self._flat.views(block)[i]
+            if view is not None:
+                view.copy_(value)
 
     def _widen(self, number: int, value: Tensor, like: Tensor) -> Tensor:
         """The value in the copy's dtype."""
