@@ -1,0 +1,289 @@
+"""A whole swarm in one process under virtual time: the real agents and algorithms, a simulated network, faults, one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import optim
+import topology
+from optim import Algorithm
+from p2p.config import TEST, Config
+from p2p.net.memory import Network
+from p2p.net.physics import Underlay
+from p2p.sim.clock import Process, VirtualLoop, run
+from p2p.sim.compute import Compute, Paced
+from p2p.sim.faults import Fault, Link, Schedule
+from p2p.sim.journal import Journal, NodeLog
+from p2p.sim.node import Life, Setting, SimulatedNode
+from p2p.sim.workloads import Averaging, Workload
+from topology import Topology
+
+DRAIN = 60.0
+"""Seconds that open swaps have at the end of a run."""
+ENTRANCES = 3
+"""Addresses that a joiner is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How good the swarm was at one moment: the score of the mean model, and the mean of the nodes' scores."""
+
+    time: float
+    average: float
+    nodes: float
+
+
+class SimulatedSwarm:
+    """Nodes 0 .. `nodes` - 1 are given to each other at the start; more may join.
+
+    Args:
+        seed: With the nodes' numbers, of everything random; pass it to `underlay`, `workload` and `compute` as well.
+        underlay: Hosts are named `n0`, `n1` ...; None is a network without delay.
+        sites: Dealt to the nodes in turn.
+        scale: Payload bytes count so many times, as if the model had another size.
+        sample: Seconds between two looks at the models' scores (`samples`); None looks never.
+    """
+
+    def __init__(
+        self,
+        nodes: int,
+        *,
+        seed: int = 0,
+        topology: str | Topology = "one-peer-exponential",
+        algorithm: str | Algorithm = "async",
+        workload: Workload | None = None,
+        compute: Compute | None = None,
+        underlay: Underlay | None = None,
+        faults: Sequence[Fault] = (),
+        sites: Sequence[str] = ("",),
+        config: Config = TEST,
+        scale: float = 1.0,
+        sample: float | None = None,
+    ) -> None:
+        self.seed = seed
+        self.nodes: list[SimulatedNode] = []
+        self.journal = Journal()
+        self.samples: list[Sample] = []
+        self.network = Network(underlay, scale=scale)
+        self.schedule = Schedule(faults, self, self._observe)
+        self.setting = _setting(
+            seed, topology, algorithm, workload or Averaging(seed=seed), compute or Paced(seed=seed), config
+        )
+        self._given = nodes
+        self._sites = tuple(sites)
+        self._sample = sample
+        self._steps: int | None = None
+        self._errors: list[BaseException] = []
+        self._changed: asyncio.Event
+        self._loop: VirtualLoop
+
+    # --- a run -------------------------------------------------------------------------------------------------------
+
+    def run(self, *, steps: int | None = None, seconds: float | None = None, quiet: float = 0.0) -> SimulatedSwarm:
+        """Train until every living node has done `steps` steps, or for so many virtual seconds, whichever is first.
+
+        `quiet` seconds without training follow, and open swaps are drained, so that invariants can be looked at.
+        Raises the first error of any node, and `Deadlock` if time would stand still.
+        """
+        self._steps = steps
+        try:
+            run(self._run(seconds, quiet))
+        finally:
+            gc.unfreeze()
+        return self
+
+    async def _run(self, seconds: float | None, quiet: float) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self._loop, self._changed = loop, asyncio.Event()
+        loop.set_exception_handler(self._failed)
+        await self._found()
+        gc.freeze()  # thousands of objects that stay: nothing to be gained by looking at them again and again
+        self.schedule.arm()
+        for node in self.nodes:
+            self._spawn(node, node.live(self._steps))
+        sampler = asyncio.ensure_future(self._sampling()) if self._sample else None
+        await self._trained(seconds)
+        if sampler is not None:
+            sampler.cancel()
+        await self._calm(quiet)
+        self._raise()
+
+    async def _found(self) -> None:
+        """The nodes that are there from the start."""
+        for index in range(self._given):
+            node = self._make(index)
+            await node.process.spawn(node.agent.open())
+        known = [node.record() for node in self.nodes]
+        for node in self.nodes:
+            await node.process.spawn(node.enter(known))
+
+    def _make(self, index: int) -> SimulatedNode:
+        name = f"n{index}"
+        transport = self.network.transport(name, self._sites[index % len(self._sites)])
+        node = SimulatedNode(index, self.setting, transport, Process(self._loop, name), NodeLog(self.journal, name))
+        self.journal.introduce(node.agent.node, name)
+        self.nodes.append(node)
+        return node
+
+    async def _trained(self, seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while any(node.life in (Life.JOINING, Life.TRAINING) for node in self.nodes):
+                    self._changed.clear()
+                    await self._changed.wait()
+                    self._raise()
+        except TimeoutError:
+            pass
+
+    async def _calm(self, quiet: float) -> None:
+        """Training stops where it is; the agents go on for a while, and then open no more swaps."""
+        for node in self.nodes:
+            node.resting = True
+        await self._trained(DRAIN)
+        await asyncio.sleep(quiet)
+        exchanges = [node.agent.exchange for node in self.living if node.agent.exchange is not None]
+        for exchange in exchanges:
+            exchange.close()
+        deadline = self._loop.time() + DRAIN
+        while quiet and not all(exchange.drained for exchange in exchanges) and self._loop.time() < deadline:
+            await asyncio.sleep(0.1)
+
+    async def _sampling(self) -> None:
+        assert self._sample is not None
+        while True:
+            await asyncio.sleep(self._sample)
+            self.samples.append(self.look())
+
+    def _spawn(self, node: SimulatedNode, program: Any) -> None:
+        node.process.spawn(program).add_done_callback(self._ended, context=Context())
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._errors.append(error)
+        self._changed.set()
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Nothing that an agent's callback raises is passed over."""
+        self._errors.append(context.get("exception") or RuntimeError(context["message"]))
+        self._changed.set()
+
+    def _raise(self) -> None:
+        if self._errors:
+            raise self._errors[0]
+
+    # --- looking at it -----------------------------------------------------------------------------------------------
+
+    @property
+    def living(self) -> list[SimulatedNode]:
+        """Members that have neither died nor left."""
+        return [node for node in self.nodes if node.lives]
+
+    def vectors(self) -> Tensor:
+        """The living nodes' parameters, one row each."""
+        with torch.no_grad():
+            return torch.stack([nn.utils.parameters_to_vector(node.model.parameters()) for node in self.living])
+
+    def distance(self) -> float:
+        """Consensus distance: root mean square difference of the living nodes' parameters to their mean."""
+        vectors = self.vectors()
+        return float((vectors - vectors.mean(0)).square().mean().sqrt())
+
+    def look(self) -> Sample:
+        """The scores now."""
+        work, average = self.setting.workload, self.setting.workload.model(0)
+        nn.utils.vector_to_parameters(self.vectors().mean(0), average.parameters())
+        scores = [work.score(node.model) for node in self.living]
+        return Sample(self._loop.time(), work.score(average), sum(scores) / len(scores))
+
+    def reached(self, score: float) -> float | None:
+        """When the mean model was first seen at this score."""
+        return next((sample.time for sample in self.samples if sample.average >= score), None)
+
+    def story(self, what: int | str) -> str:
+        """What happened to one node (by number), or the lines with a word in them."""
+        return self.journal.story(f"n{what}" if isinstance(what, int) else what)
+
+    def _observe(self, text: str) -> None:
+        self.journal.write("world", text, {})
+
+    # --- what faults do ----------------------------------------------------------------------------------------------
+
+    def kill(self, node: int) -> bool:
+        return self._with(node, lambda it: it.life is not Life.LEFT, self._kill)
+
+    def stall(self, node: int) -> bool:
+        return self._with(node, lambda it: it.life is not Life.LEFT and not it.stopped, self._stall)
+
+    def resume(self, node: int) -> bool:
+        return self._with(node, lambda it: it.stopped, self._resume)
+
+    def leave(self, node: int) -> bool:
+        return self._with(node, lambda it: it.lives and not it.leaving, self._leave)
+
+    def join(self) -> bool:
+        doors = [node.agent.transport.control for node in self.living if not node.stopped][:ENTRANCES]
+        if doors:
+            node = self._make(len(self.nodes))
+            self._spawn(node, node.join(doors, self._steps))
+        return bool(doors)
+
+    def cut(self, sites: tuple[str, ...]) -> bool:
+        self.network.cut(*sites)
+        return True
+
+    def heal(self, sites: tuple[str, ...]) -> bool:
+        self.network.heal(*sites)
+        return True
+
+    def slow(self, link: Link, factor: float) -> bool:
+        self.network.slow(f"n{link}" if isinstance(link, int) else link, factor)
+        return True
+
+    def corrupt(self, link: Link, share: float) -> bool:
+        self.network.corrupt(f"n{link}" if isinstance(link, int) else link, share)
+        return True
+
+    def _with(self, index: int, fits: Callable[[SimulatedNode], bool], act: Callable[[SimulatedNode], None]) -> bool:
+        """Act on a node that is there and not dead, if it fits."""
+        if index >= len(self.nodes):
+            return False
+        node = self.nodes[index]
+        if node.life in (Life.KILLED, Life.FAILED) or not fits(node):
+            return False
+        act(node)
+        return True
+
+    def _kill(self, node: SimulatedNode) -> None:
+        node.process.kill()
+        node.life = Life.KILLED
+        self.network.crash(node.name)
+        self._changed.set()
+
+    def _stall(self, node: SimulatedNode) -> None:
+        node.process.stop()
+        self.network.cut(node.name)
+
+    def _resume(self, node: SimulatedNode) -> None:
+        self.network.heal(node.name)
+        node.process.resume()
+
+    def _leave(self, node: SimulatedNode) -> None:
+        node.leaving = True
+        if node.life is Life.DONE:
+            self._spawn(node, node.leave())
+
+
+def _setting(
+    seed: int, topo: str | Topology, algorithm: str | Algorithm, workload: Workload, compute: Compute, config: Config
+) -> Setting:
+    made = topology.make(topo)
+    return Setting(seed, made, topology.fingerprint(made), optim.make(algorithm), workload, compute, config)
