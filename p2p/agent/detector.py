@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from p2p.agent.probing import Probe, Relay
-from p2p.agent.records import LIVE, UNHEARD, MemberInfo
+from p2p.agent.records import LIVE, MemberInfo
 from p2p.agent.roster import Roster
 from p2p.agent.suspicion import LocalHealth, RoundTrips
 from p2p.agent.timers import Timers
@@ -20,8 +20,6 @@ from p2p.net.messages import Message, Nack, News, Ping, PingRequest, Pong, Pulse
 PROBE, ASK = "probe", "ask"  # timers
 RELAYS_MOST = 64
 """Probes for others that may be under way at once; a further one is answered with a nack."""
-
-SendTo = Callable[[str, Message], None]
 
 
 class Detector:
@@ -33,11 +31,10 @@ class Detector:
         config: MembershipConfig,
         rng: random.Random,
         timers: Timers,
-        send: SendTo,
+        send: Callable[[str, Message], None],
         news_for: Callable[[str], News],
         suspect: Callable[[str, str, float], None],
     ) -> None:
-        self.pulse: Pulse = UNHEARD
         self.health = LocalHealth(config)
         self.round_trips = RoundTrips()
         self._roster, self._config, self._timers = roster, config, timers
@@ -67,13 +64,6 @@ class Detector:
         self._probe = None
         self._timers.cancel(ASK)
 
-    def reachable(self, node: str, now: float) -> bool:
-        """Whether there should be a way to `node`: a dial-only one must have opened it, not long ago."""
-        info = self._roster.members[node]
-        if not info.record.dial_only:
-            return True
-        return not self._roster.me.record.dial_only and now - info.heard <= self._config.reach
-
     def _next(self, now: float) -> None:
         self._judge(now)
         period = max(self._config.probe_interval, 2 * self.timeout) * (self.health.score + 1)
@@ -86,12 +76,12 @@ class Detector:
         if self._dial_only(target) and self._roster.me.record.dial_only:
             self._ask_others(now)
             return
-        self._send(target, Ping(self._seq, target, self.pulse, self._news_for(target)))
+        self._send(target, Ping(self._seq, target, self._roster.me.pulse, self._news_for(target)))
         self._timers.set(ASK, now + self.timeout, self._ask_others)
 
     def _worth_a_probe(self, node: str, now: float) -> bool:
         """Two dial-only nodes reach each other through a third."""
-        return self.reachable(node, now) or self._roster.me.record.dial_only
+        return self._roster.reachable(node, now) or self._roster.me.record.dial_only
 
     def _ask_others(self, now: float) -> None:
         probe = self._probe
@@ -127,7 +117,7 @@ class Detector:
         """Answer, if it is for this node and not for one that had this address before."""
         self._note(sender, message.pulse)
         if message.target == self._roster.node:
-            self._send(sender, Pong(message.seq, self.pulse, self._news_for(sender)))
+            self._send(sender, Pong(message.seq, self._roster.me.pulse, self._news_for(sender)))
 
     def ponged(self, sender: str, message: Pong, now: float) -> None:
         """An answer: to the own probe, directly or through a helper, or to one made for somebody else."""
@@ -151,7 +141,7 @@ class Detector:
         self._seq += 1
         self._relays[self._seq] = Relay(sender, message.seq, message.target)
         self._timers.set(("relay", self._seq), now + 0.8 * self.timeout, partial(self._relay_silent, self._seq))
-        self._send(message.target, Ping(self._seq, message.target, self.pulse, self._news_for(message.target)))
+        self._send(message.target, Ping(self._seq, message.target, self._roster.me.pulse, self._news_for(message.target)))
 
     def nacked(self, sender: str, message: Nack) -> None:
         """A helper is well, but reaches the target no better."""

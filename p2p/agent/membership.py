@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from p2p.agent.detector import Detector
-from p2p.agent.dissemination import NOTHING, Dissemination, Item, make_news, retransmit_limit
+from p2p.agent.dissemination import retransmit_limit
 from p2p.agent.instructions import Changed, Instruction, Refused, Send
 from p2p.agent.records import (
     DAY,
@@ -26,26 +26,23 @@ from p2p.agent.records import (
     LIVE,
     MemberInfo,
     State,
-    batches,
     identify,
+    objection,
     once_per_record,
     supersedes,
-    well_formed,
 )
 from p2p.agent.roster import Roster
-from p2p.agent.suspicion import Suspicion, sync_period
+from p2p.agent.spreader import Spreader
+from p2p.agent.suspicion import Suspicion
 from p2p.agent.timers import Timers
 from p2p.agent.view import View
 from p2p.config import MembershipConfig
 from p2p.net.messages import Accusation, Gossip, Message, Nack, News, Phase, Ping, PingRequest, Pong, Pulse, Record, Sync
 
-GOSSIP, SYNC, RECONNECT, REAP = "gossip", "sync", "reconnect", "reap"  # timers
-
 HISTORY = 256
 """So many changes are kept for `story`, all nodes together."""
 UNWELL = 4
 """From this local health on, a node accuses at most one other per probe interval: it is likely itself to blame."""
-DEAD_LISTENERS = 32
 
 
 class Membership:
@@ -63,14 +60,14 @@ class Membership:
         """`record` is this node's own, signed; its incarnation is `records.boot_incarnation`'s. `now`: monotonic seconds."""
         self.node = identify(record.key)
         self.refused: Counter[str] = Counter()
-        self._config, self._rng = config, rng
+        self._config = config
         self._sign, self._verify = sign, once_per_record(verify)
         self._roster = Roster(self.node, record, config, rng, now)
         self._me = self._roster.me
         self._epoch = now - record.incarnation / 1000  # when it was incarnation 0, taken as milliseconds
-        self._queue = Dissemination(config)
         self._timers = Timers()
-        self._detector = Detector(self._roster, config, rng, self._timers, self._send, self._news_for, self._suspect)
+        self._spreader = Spreader(self._roster, config, rng, self._timers, self._send)
+        self._detector = Detector(self._roster, config, rng, self._timers, self._send, self._spreader.news_for, self._suspect)
         self._suspicions: dict[str, Suspicion] = {}
         self._accused_at = -1  # the highest incarnation of ours that the news being read calls suspect or dead
         self._accused_last = self._outbid_last = -math.inf
@@ -79,7 +76,7 @@ class Membership:
         self._history: deque[tuple[float, str, State | None, State, str]] = deque(maxlen=HISTORY)
         self._out: list[Instruction] = []
         self._detector.start(now + rng.random() * config.probe_interval)
-        self._timers.set(SYNC, now + (0.5 + rng.random()) * config.sync_interval, self._on_sync)
+        self._spreader.start(now)
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
@@ -101,11 +98,11 @@ class Membership:
     @property
     def pulse(self) -> Pulse:
         """This node's own, sent with probes."""
-        return self._detector.pulse
+        return self._me.pulse
 
     @pulse.setter
     def pulse(self, pulse: Pulse) -> None:
-        self._detector.pulse = pulse
+        self._me.pulse = pulse
 
     @property
     def health(self) -> int:
@@ -119,7 +116,7 @@ class Membership:
 
     def news(self) -> News:
         """Everything known, or as much of it as one message takes; the rest comes by push-pull."""
-        return next(self._everything())
+        return next(self._spreader.everything())
 
     def story(self, node: str) -> list[str]:
         """What happened to one node lately, and why."""
@@ -146,25 +143,20 @@ class Membership:
             return []
         info = self._roster.members.get(sender)
         if info is not None:
-            self._noticed(sender, info, now)
+            self._spreader.noticed(sender, info, now)
+        if isinstance(message, Ping | Pong | PingRequest | Gossip | Sync):
+            self._merge(message.news, sender, now, synced=isinstance(message, Sync))
         match message:
             case Ping():
-                self._merge(message.news, sender, now)
                 self._detector.pinged(sender, message)
             case Pong():
-                self._merge(message.news, sender, now)
                 self._detector.ponged(sender, message, now)
-            case Gossip():
-                self._merge(message.news, sender, now)
             case PingRequest():
-                self._merge(message.news, sender, now)
                 self._detector.asked(sender, message, now)
             case Nack():
                 self._detector.nacked(sender, message)
-            case Sync():
-                self._merge(message.news, sender, now, synced=True)
-                if message.reply:
-                    self._sync_with(sender, reply=False)
+            case Sync(reply=True):
+                self._spreader.sync_with(sender, reply=False)
         return self._flush()
 
     def meet(self, news: News, now: float) -> list[Instruction]:
@@ -172,8 +164,8 @@ class Membership:
         alone = self._roster.live == 1
         self._merge(news, "", now)
         if alone:
-            for node in self._roster.order.sample(self._config.sync_peers, partial(self._detector.reachable, now=now)):
-                self._sync_with(node, reply=True)
+            for node in self._roster.order.sample(self._config.sync_peers, partial(self._roster.reachable, now=now)):
+                self._spreader.sync_with(node, reply=True)
         return self._flush()
 
     def tick(self, now: float) -> list[Instruction]:
@@ -192,7 +184,7 @@ class Membership:
             return
         if pulse is not None:
             info.pulse = pulse
-        self._noticed(node, info, now)
+        self._spreader.noticed(node, info, now)
 
     def closed(self, node: str, reason: str, now: float) -> list[Instruction]:
         """A connection to `node` was lost: a hint, never a verdict."""
@@ -213,10 +205,9 @@ class Membership:
         """Say goodbye to several at once; go on ticking for about a second so that the rest hear it."""
         self._publish(now, "leaving", phase=Phase.LEFT)
         self._detector.stop()
-        for key in (SYNC, RECONNECT):
-            self._timers.cancel(key)
+        self._spreader.stop()
         count = retransmit_limit(self._config, self._roster.live)
-        for node in self._roster.order.sample(count, partial(self._detector.reachable, now=now)):
+        for node in self._roster.order.sample(count, partial(self._roster.reachable, now=now)):
             self._send(node, Gossip(News((self.record,))))
         return self._flush()
 
@@ -241,9 +232,9 @@ class Membership:
         info = self._roster.members.get(node)
         if info is not None and not supersedes(record, info.record):
             if info.state in HELD:
-                self._tell(node, now)
+                self._spreader.tell(node, now)
             return True
-        reason = self._objection(record, now)
+        reason = objection(record, self.record.contract, self._horizon(now), self._verify)
         if reason:
             self._refuse(source, reason)
             return reason not in ("malformed", "signature")
@@ -257,31 +248,21 @@ class Membership:
             self._enter(node, record, source, now)
         return True
 
-    def _objection(self, record: Record, now: float) -> str:
-        if not well_formed(record):
-            return "malformed"
-        if record.contract != self.record.contract:
-            return "contract"
-        if record.incarnation > self._horizon(now):
-            return "incarnation"
-        return "" if self._verify(record) else "signature"
-
     def _enter(self, node: str, record: Record, source: str, now: float) -> None:
         info = self._roster.enter(node, record, now)
         if info is None:
             self._refuse(source, "full")
             return
-        self._spread(node, info.accusation(node) if info.state in HELD else record, now)
-        if info.state is State.DEAD:
-            self._tell(node, now)
-            return
-        self._report(node, None, info, "introduced" + (f" by {source[:10]}" if source else ""), now)
+        self._spreader.spread(node, info.accusation(node) if info.state in HELD else record, now)
         self._follow(node, info, now)
+        self._spreader.tell(node, now)
+        if info.state in LIVE:
+            self._report(node, None, info, f"introduced by {source[:10] or 'itself'}", now)
 
     def _replace(self, node: str, info: MemberInfo, record: Record, now: float) -> None:
         info.record = record
         self._drop_suspicion(node)
-        self._spread(node, record, now)
+        self._spreader.spread(node, record, now)
         self._settle(node, info, f"its word at incarnation {record.incarnation}", now)
 
     def _take_accusation(self, accusation: Accusation, source: str, now: float, synced: bool) -> None:
@@ -300,7 +281,7 @@ class Membership:
     def _hint(self, accusation: Accusation, now: float, synced: bool) -> None:
         """Nobody introduced this node yet; keep what is said of it, and pass it on once."""
         if accusation.incarnation <= self._horizon(now) and self._roster.hints.add(accusation, now) and not synced:
-            self._spread(accusation.node, accusation, now)
+            self._spreader.spread(accusation.node, accusation, now)
 
     def _accuse(self, info: MemberInfo, accusation: Accusation, reason: str, now: float) -> None:
         node, before = accusation.node, info.state
@@ -311,7 +292,7 @@ class Membership:
         else:
             fresh = rose and (accusation.dead or info.state is not before)
         if fresh:
-            self._spread(node, accusation, now)
+            self._spreader.spread(node, accusation, now)
 
     def _confirm(self, node: str, accuser: str) -> bool:
         """Whether one more accuser brings the deadline nearer; only those that live count."""
@@ -330,7 +311,7 @@ class Membership:
         self._accused_last = now
         info = self._roster.members[node]
         self._accuse(info, Accusation(node, max(info.record.incarnation, info.suspected), self.node, dead=False), reason, now)
-        self._tell(node, now)
+        self._spreader.tell(node, now)
 
     def _health_forbids(self, now: float) -> bool:
         return self.health >= UNWELL and now - self._accused_last < self._config.probe_interval
@@ -342,10 +323,8 @@ class Membership:
             self._timers.set(("suspicion", node), suspicion.deadline, partial(self._expire, node))
         elif info.state is not State.SUSPECT:
             self._drop_suspicion(node)
-        if info.state is State.DEAD and RECONNECT not in self._timers and not self._me.has_left:
-            self._timers.set(RECONNECT, now + self._rng.random() * self._config.reconnect_interval, self._on_reconnect)
-        if self._roster.graves and REAP not in self._timers:
-            self._timers.set(REAP, now + self._config.tombstone, self._on_reap)
+        if info.state not in LIVE:
+            self._spreader.mourn(now)
 
     def _drop_suspicion(self, node: str) -> None:
         if self._suspicions.pop(node, None):
@@ -394,89 +373,12 @@ class Membership:
     def _publish(self, now: float, reason: str, **changes: Any) -> None:
         following = {"incarnation": self.record.incarnation + 1} | changes
         self._me.record = self._sign(replace(self.record, **following))
-        self._spread(self.node, self.record, now)
+        self._spreader.spread(self.node, self.record, now)
         self._settle(self.node, self._me, reason, now)
 
     def _horizon(self, now: float) -> float:
         """The highest incarnation that isn't absurd: a day ahead of the clock that this node started with."""
         return (now - self._epoch) * 1000 + DAY
-
-    # --- telling others ---------------------------------------------------------------------------------------------
-
-    def _spread(self, subject: str, item: Item, now: float) -> None:
-        self._queue.push(subject, item)
-        if GOSSIP not in self._timers:
-            self._timers.set(GOSSIP, now + self._config.gossip_interval, self._on_gossip)
-
-    def _news_for(self, node: str) -> News:
-        """What rides on a message to `node`; what it is accused of comes first."""
-        info = self._roster.members.get(node)
-        accused: list[Item] = [info.accusation(node)] if info is not None and info.state in HELD else []
-        items = self._queue.take(self._roster.live)
-        return make_news(accused + items) if accused or items else NOTHING
-
-    def _tell(self, node: str, now: float) -> None:
-        """Let a suspect or dead node know, so that it can refute; at most once per probe interval."""
-        info = self._roster.members[node]
-        if info.state in HELD and now - info.told >= self._config.probe_interval:
-            info.told = now
-            self._send(node, Gossip(News(accusations=(info.accusation(node),))))
-
-    def _noticed(self, node: str, info: MemberInfo, now: float) -> None:
-        info.heard = now
-        if info.state in HELD and ("tell", node) not in self._timers:
-            self._timers.set(("tell", node), now, partial(self._tell_if_known, node))
-
-    def _tell_if_known(self, node: str, now: float) -> None:
-        if node in self._roster.members:
-            self._tell(node, now)
-
-    def _on_gossip(self, now: float) -> None:
-        listeners = self._roster.order.sample(self._config.gossip_fanout, partial(self._detector.reachable, now=now))
-        dead = list(self._roster.lately_dead(now, self._config.gossip_to_dead, DEAD_LISTENERS))
-        if dead:
-            listeners.append(self._rng.choice(dead))
-        for node in listeners:
-            news = self._news_for(node)
-            if news is not NOTHING:
-                self._send(node, Gossip(news))
-        if listeners and len(self._queue):
-            self._timers.set(GOSSIP, now + self._config.gossip_interval, self._on_gossip)
-
-    def _on_sync(self, now: float) -> None:
-        for node in self._roster.order.sample(1, partial(self._detector.reachable, now=now)):
-            self._sync_with(node, reply=True)
-        period = sync_period(self._config, self._roster.live)
-        self._timers.set(SYNC, now + period * (0.9 + 0.2 * self._rng.random()), self._on_sync)
-
-    def _on_reconnect(self, now: float) -> None:
-        """Perhaps one of the dead was only cut off."""
-        dead = [node for node in self._roster.graves if self._roster.members[node].state is State.DEAD]
-        if dead:
-            self._sync_with(self._rng.choice(dead), reply=True)
-            self._timers.set(RECONNECT, now + self._config.reconnect_interval, self._on_reconnect)
-
-    def _on_reap(self, now: float) -> None:
-        """Forget those who have been gone for long; the rest are looked at again when the next one's time has come."""
-        for node in list(self._roster.graves):
-            due = self._roster.members[node].since + self._config.tombstone
-            if due > now:
-                self._timers.set(REAP, due, self._on_reap)
-                return
-            self._roster.forget(node)
-
-    def _sync_with(self, node: str, *, reply: bool) -> None:
-        """All that is known, in as many messages as it takes; the last one asks for theirs."""
-        chunks = list(self._everything())
-        for number, news in enumerate(chunks, 1):
-            self._send(node, Sync(news, reply and number == len(chunks)))
-
-    def _everything(self) -> Iterator[News]:
-        """Of the dead only that they are: who doesn't know them need not learn of them."""
-        return batches(
-            (None if info.state is State.DEAD else info.record, info.accusation(node) if info.state in HELD else None)
-            for node, info in self._roster.members.items()
-        )
 
     # --- instructions -----------------------------------------------------------------------------------------------
 

@@ -128,6 +128,17 @@ def well_formed(record: Record) -> bool:
     )
 
 
+def objection(record: Record, contract: bytes, horizon: float, verify: Callable[[Record], bool]) -> str:
+    """Why a record is not taken; empty where it is. The cheap checks come first."""
+    if not well_formed(record):
+        return "malformed"
+    if record.contract != contract:
+        return "contract"
+    if record.incarnation > horizon:
+        return "incarnation"
+    return "" if verify(record) else "signature"
+
+
 @lru_cache(maxsize=8)
 def once_per_record(verify: Callable[[Record], bool]) -> Callable[[Record], bool]:
     """`verify`, called once per process and record: all machines of a process share the answers."""

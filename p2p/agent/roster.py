@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from p2p.agent.probing import ProbeOrder
 from p2p.agent.records import LIVE, MemberInfo, State
@@ -62,6 +62,8 @@ class Hints:
 class Roster:
     """All known nodes, this one included; probe order, graves and view follow their states."""
 
+    LATELY = 32
+
     def __init__(self, node: str, record: Record, config: MembershipConfig, rng: random.Random, now: float) -> None:
         self.node = node
         self.members: dict[str, MemberInfo] = {}
@@ -107,14 +109,17 @@ class Roster:
         del self.graves[node]
         del self.members[node]
 
-    def lately_dead(self, now: float, within: float, most: int) -> Iterator[str]:
-        """Up to `most` of those that died (and did not leave) within so many seconds."""
-        for node in reversed(self.graves):
-            if most == 0 or now - self.members[node].since > within:
-                return
-            if self.members[node].state is State.DEAD:
-                most -= 1
-                yield node
+    def lately_dead(self, now: float, within: float) -> list[str]:
+        """Those that died (and did not leave) within so many seconds, at most the last `LATELY` of them."""
+        last = islice(reversed(self.graves), self.LATELY)
+        return [n for n in last if (i := self.members[n]).state is State.DEAD and now - i.since <= within]
+
+    def reachable(self, node: str, now: float) -> bool:
+        """Whether there should be a way to `node`: a dial-only one must have opened it, not long ago."""
+        info = self.members[node]
+        if not info.record.dial_only:
+            return True
+        return not self.me.record.dial_only and now - info.heard <= self._config.reach
 
     def validate_state(self) -> None:
         """For tests: AssertionError where what is derived is out of step."""
