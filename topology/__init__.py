@@ -3,32 +3,42 @@
 make("base:k=2") builds one by name, `from_networkx` from a graph; a subclass of `Topology` with one method is your own.
 """
 
+from topology.analysis import Analysis, analyze, errors, reference
 from topology.base import Member, Properties, Topology
 from topology.custom import from_networkx
-from topology.errors import TopologyError, TopologyRefused
+from topology.errors import SpecError, TopologyError, TopologyRefused
 from topology.fallback import FALLBACK, fitting
 from topology.fingerprint import fingerprint
+from topology.links import Links, infer_sites, with_sites
 from topology.measure import canonical, groups, measured
 from topology.mixing import Mixing, Row
 from topology.registry import make, names, register, spec_of
 
 __all__ = [
     "FALLBACK",
+    "Analysis",
+    "Links",
     "Member",
     "Mixing",
     "Properties",
     "Row",
+    "SpecError",
     "Topology",
     "TopologyError",
     "TopologyRefused",
+    "analyze",
     "canonical",
+    "errors",
     "fingerprint",
     "fitting",
     "from_networkx",
     "groups",
+    "infer_sites",
     "make",
     "measured",
     "names",
+    "reference",
     "register",
     "spec_of",
+    "with_sites",
 ]

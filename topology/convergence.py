@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
 
 from topology.base import Member, Topology
+from topology.links import Links, load
 
 WINDOW = 64
 """Rounds that stand for a period where there is none."""
@@ -20,6 +22,14 @@ NEVER = 1 - 1e-9
 def error(product: np.ndarray) -> float:
     """||product - J||, the 2-norm: what is left of the worst disagreement."""
     return float(np.linalg.norm(product - 1 / len(product), 2))
+
+
+def is_below(product: np.ndarray, epsilon: float) -> bool:
+    """Whether the error is below epsilon; the singular values are asked only where the Frobenius norm leaves it open."""
+    frobenius = float(np.linalg.norm(product - 1 / len(product)))
+    if frobenius < epsilon or frobenius >= epsilon * math.sqrt(len(product)):
+        return frobenius < epsilon
+    return error(product) < epsilon
 
 
 def matrices(topology: Topology, members: Sequence[Member]) -> list[np.ndarray]:
@@ -53,7 +63,7 @@ def rounds_to(topology: Topology, members: Sequence[Member], epsilon: float = 1e
     """Rounds until ||product - J|| < epsilon; None if that never comes (the mean moves, or somebody is cut off)."""
     if topology.properties(len(members)).period is None:
         few = zip(range(1, PATIENCE), products(topology, members), strict=False)
-        return next((t for t, product in few if error(product) < epsilon), None)
+        return next((t for t, product in few if is_below(product, epsilon)), None)
     return rounds_of(matrices(topology, members), epsilon)
 
 
@@ -61,15 +71,29 @@ def rounds_of(cycle: Sequence[np.ndarray], epsilon: float) -> int | None:
     """The same for a cycle of matrices: whole cycles by repeated squaring, then round by round."""
     done, rounds = np.eye(len(cycle[0])), 0
     powers = [multiplied(cycle)]
-    while error(powers[-1]) >= epsilon:
+    while not is_below(powers[-1], epsilon):
         if len(powers) > 40 or error(powers[-1]) > NEVER ** (1 << (len(powers) - 1)):
             return None
         powers.append(powers[-1] @ powers[-1])
     for k in range(len(powers) - 1, -1, -1):
-        if error(powers[k] @ done) >= epsilon:
+        if not is_below(powers[k] @ done, epsilon):
             done, rounds = powers[k] @ done, rounds + (len(cycle) << k)
     for w in cycle:
-        if error(done) < epsilon:
+        if is_below(done, epsilon):
             break
         done, rounds = w @ done, rounds + 1
     return rounds
+
+
+def seconds_to(topology: Topology, members: Sequence[Member], links: Links, payload: float, epsilon: float = 1e-3) -> float:
+    """Seconds until ||product - J|| < epsilon, if every round takes as long as its slowest link; infinite if never.
+
+    `links` are in the members' order, `payload` is what one arc carries in a round, in bytes.
+    """
+    rounds = rounds_to(topology, members, epsilon)
+    if rounds is None:
+        return math.inf
+    period = min(topology.properties(len(members)).period or rounds, max(rounds, 1))
+    cycle = [load(topology.whole(members, t), members, links, payload).seconds for t in range(period)]
+    whole, rest = divmod(rounds, period)
+    return whole * sum(cycle) + sum(cycle[:rest])

@@ -70,10 +70,10 @@ def from_networkx(graph: networkx.Graph[Any] | Any, name: str = "graph") -> Grap
 
 
 def sorted_nodes(graph: Any) -> list[Any]:
-    """Numbers by value, everything else by its text."""
+    """Whole numbers, as such or as text, by value; everything else by its text."""
     nodes = list(graph.nodes)
-    whole = all(isinstance(node, int) for node in nodes)
-    return sorted(nodes) if whole else sorted(nodes, key=str)
+    numbers = all(str(node).isdecimal() for node in nodes)
+    return sorted(nodes, key=lambda node: int(str(node))) if numbers else sorted(nodes, key=str)
 
 
 def _mix(n: int, pairs: list[tuple[int, int, Any]], weighted: bool, directed: bool) -> Mixing:

@@ -30,3 +30,9 @@ def unfit(name: str, takes: str, n: int, works: Callable[[int], bool]) -> str | 
     more = next((m for m in range(n + 1, 4 * n + 8) if works(m)), None)
     near = " or ".join(str(m) for m in (less, more) if m is not None)
     return f"{name} takes {takes}, not {n}; {near} would do" if near else f"{name} takes {takes}, not {n}"
+
+
+def bounded(what: str, value: int, low: int, high: int = 1024) -> None:
+    """Raises TopologyError unless low <= value <= high. The upper end keeps a spec that came from a peer from costing much."""
+    if not low <= value <= high:
+        raise TopologyError(f"{what} must be from {low} to {high}, not {value}")

@@ -21,13 +21,13 @@ class Fallback(Undirected):
     def edges(self, members: Sequence[Member]) -> Iterable[tuple[int, int]]:
         """The ring, then the hanging ones."""
         dialers = [i for i, m in enumerate(members) if m.dial_only]
-        hanging = dialers if len(dialers) > 1 else []
-        ring = [i for i in range(len(members)) if i not in set(hanging)]
+        hanging = set(dialers) if len(dialers) > 1 else set()
+        ring = [i for i in range(len(members)) if i not in hanging]
         if not ring:
             return
         for k, i in enumerate(ring):
             yield i, ring[(k + 1) % len(ring)]
-        for k, i in enumerate(hanging):
+        for k, i in enumerate(sorted(hanging)):
             yield i, ring[k % len(ring)]
             yield i, ring[(k + 1) % len(ring)]
 

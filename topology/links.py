@@ -58,6 +58,18 @@ class Links:
             tuple(tuple(LAN_ROUND_TRIP if same else WAN_ROUND_TRIP for same in line) for line in near),
         )
 
+    @classmethod
+    def published(cls, ids: Sequence[str], bandwidth: Table, round_trip: Table, previous: Links | None = None) -> Links:
+        """From measured tables: settled values, one version up. If none has moved far enough, `previous` itself."""
+        old = previous if previous is not None and previous.ids == tuple(ids) else None
+        new = cls(
+            tuple(ids),
+            _settled(bandwidth, old.bandwidth if old else None),
+            _settled(round_trip, old.round_trip if old else None),
+            previous.version if previous else 0,
+        )
+        return previous if previous is not None and new == previous else replace(new, version=new.version + 1)
+
     def among(self, members: Sequence[Member]) -> Links:
         """For these members in their order; a pair that nobody has measured counts as the slowest that somebody has."""
         at = {name: i for i, name in enumerate(self.ids)}
@@ -80,6 +92,13 @@ def settled(measured: float, published: float | None = None) -> float:
     if published is not None and abs(math.log(measured / published, RUNG)) < 0.75:
         return published
     return float(RUNG ** round(math.log(measured, RUNG)))
+
+
+def _settled(table: Table, published: Table | None) -> Table:
+    def cell(i: int, j: int) -> float:
+        return 0.0 if i == j else settled(table[i][j], published[i][j] if published else None)
+
+    return tuple(tuple(cell(i, j) for j in range(len(table))) for i in range(len(table)))
 
 
 def infer_sites(round_trip: Sequence[Sequence[float]]) -> list[int]:

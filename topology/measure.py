@@ -31,10 +31,15 @@ def groups(n: int, mixings: Iterable[Mixing]) -> list[list[int]]:
             i = parent[i]
         return i
 
+    left = n
     for mixing in mixings:
         for i, row in enumerate(mixing.rows):
             for j in row:
-                parent[root(i)] = root(j)
+                a, b = root(i), root(j)
+                left -= a != b
+                parent[a] = b
+        if left == 1:
+            break
     parts: dict[int, list[int]] = {}
     for i in range(n):
         parts.setdefault(root(i), []).append(i)

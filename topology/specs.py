@@ -1,7 +1,8 @@
 """Specs: "name:key=value,..." to an object and back. One grammar for all that users plug in.
 
 A name is a built-in, one registered by a decorator or an entry point, or `module:Attribute`; parameters follow as
-`:key=value,...` and go to the constructor, converted by its annotations.
+`:key=value,...` and go to the constructor, converted by its annotations; a value with commas stands in parentheses, as in
+"matcha:graph=(regular:degree=4,seed=7),budget=0.3".
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from topology.errors import SpecError
+
+SPEC_MAX = 500
+"""Characters; a peer may send one."""
 
 Base = TypeVar("Base")
 Class = TypeVar("Class", bound=type[Any])
@@ -65,6 +69,8 @@ class Registry(Generic[Base]):
         """The object of a spec. `builtin_only`: a peer names it, nothing is imported. `wrap` takes what is no `base` yet."""
         if not isinstance(spec, str):
             return self._wrap(spec, "", str(spec), wrap)
+        if len(spec) > SPEC_MAX:
+            raise SpecError(f"a {self.noun}'s name has at most {SPEC_MAX} characters, this has {len(spec)}: {spec[:40]}...")
         head, _, rest = spec.strip().partition(":")
         if builtin_only and head not in self.builtin:
             raise SpecError(f"the swarm's {self.noun} {spec!r} is not a built-in one; name it yourself")
@@ -82,7 +88,8 @@ class Registry(Generic[Base]):
         for field in dataclasses.fields(thing):
             value = getattr(thing, field.name)
             if field.init and field.repr and value != field.default:
-                parts.append(f"{field.name}={_text(value)}")
+                text = _text(value)
+                parts.append(f"{field.name}=({text})" if "," in text else f"{field.name}={text}")
         return f"{name}:{','.join(parts)}" if parts else str(name)
 
     @cached_property
@@ -112,12 +119,12 @@ def build(factory: type[Base], parameters: str, spec: str) -> Base:
     """An instance with parameters given as "key=value,key=value"."""
     known = _parameters(factory)
     given: dict[str, Any] = {}
-    for item in filter(None, parameters.split(",")):
+    for item in filter(None, re.split(r",(?![^()]*\))", parameters)):
         key, equals, text = (part.strip() for part in item.partition("="))
         if not equals or key not in known or key in given:
             takes = ", ".join(known) or "no parameters"
             raise SpecError(f"{spec!r}: can't use {item!r}; {spec.partition(':')[0]} takes {takes}, each once, as key=value")
-        given[key] = _convert(text, known[key], f"{spec!r}: {key}")
+        given[key] = _convert(text.removeprefix("(").removesuffix(")"), known[key], f"{spec!r}: {key}")
     missing = _required(factory) - given.keys()
     if missing:
         raise SpecError(f"{spec!r} needs {', '.join(sorted(missing))}, as in {spec.partition(':')[0]}:{min(missing)}=...")
@@ -140,8 +147,15 @@ def load(module: str, attribute: str) -> object:
 
 
 def _parameters(factory: type[Any]) -> dict[str, Any]:
+    """Names and types of those that text can give; an object can only be handed over in Python."""
     hints = typing.get_type_hints(factory.__init__)
-    return {name: hints.get(name, str) for name in list(inspect.signature(factory.__init__).parameters)[1:]}
+    kinds = {name: hints.get(name, str) for name in list(inspect.signature(factory.__init__).parameters)[1:]}
+    return {name: kind for name, kind in kinds.items() if _is_text(kind)}
+
+
+def _is_text(kind: Any) -> bool:
+    options = set(typing.get_args(kind) or (kind,)) - {type(None)}
+    return typing.get_origin(kind) is typing.Literal or options <= {int, float, str, bool}
 
 
 def _required(factory: type[Any]) -> set[str]:
@@ -159,7 +173,7 @@ def _convert(text: str, kind: Any, where: str) -> object:
     kinds = [k for k in (typing.get_args(kind) or (kind,)) if k is not type(None)]
     for wanted in kinds:
         try:
-            return _bool(text) if wanted is bool else wanted(text)
+            return _bool(text) if wanted is bool else _int(text) if wanted is int else wanted(text)
         except ValueError:
             continue
     raise SpecError(f"{where} must be {' or '.join(k.__name__ for k in kinds)}, not {text!r}")
@@ -170,6 +184,12 @@ def _bool(text: str) -> bool:
     if text.lower() not in words:
         raise ValueError(text)
     return words[text.lower()]
+
+
+def _int(text: str) -> int:
+    if len(text) > 18:
+        raise ValueError(text)
+    return int(text)
 
 
 def _text(value: object) -> str:

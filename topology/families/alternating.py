@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from topology.base import Local, Member, Properties, Row
-from topology.errors import TopologyError, unfit
+from topology.errors import bounded, unfit
 from topology.mixing import rest
 from topology.registry import register
 
@@ -57,8 +57,7 @@ class AlternatingExponentialRing(Local[int]):
     ranks: int = 1
 
     def __post_init__(self) -> None:
-        if self.ranks < 1:
-            raise TopologyError(f"{self.name}: ranks, the members per machine, must be 1 or more, not {self.ranks}")
+        bounded(f"{self.name}: ranks, the members per machine,", self.ranks, 1)
 
     def refuses(self, n: int) -> str | None:
         """Anything but ranks times a power of two."""

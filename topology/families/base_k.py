@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import Protocol
 
 from topology.base import Local, Member, Properties, Row
-from topology.errors import TopologyError, unfit
+from topology.errors import bounded, unfit
 from topology.mixing import rest
 from topology.registry import register
 
@@ -198,8 +198,7 @@ class _Scheduled(Local[tuple[int, int]]):
     k: int = 1
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise TopologyError(f"{self.name}: k, the most partners in a round, must be 1 or more, not {self.k}")
+        bounded(f"{self.name}: k, the most partners in a round,", self.k, 1)
 
     def plan(self, members: Sequence[Member]) -> tuple[int, int]:
         """(n, k): the schedule is remembered by them."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from topology.base import Local, Member, Properties, Row
-from topology.errors import TopologyError
+from topology.errors import TopologyError, bounded
 from topology.hashing import below
 from topology.mixing import rest
 from topology.registry import register
@@ -122,8 +122,7 @@ class NPeerExponential(Circulant):
     peers: int = 2
 
     def __post_init__(self) -> None:
-        if self.peers < 1:
-            raise TopologyError(f"n-peer-exponential: peers must be 1 or more, not {self.peers}")
+        bounded("n-peer-exponential: peers", self.peers, 1)
 
     def period(self, n: int) -> int:
         """The number of powers of peers + 1 below n."""
@@ -163,8 +162,7 @@ class _EquiStatic(Circulant):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.draws < 0:
-            raise TopologyError(f"{self.name}: draws must be 1 or more (0: log2 n), not {self.draws}")
+        bounded(f"{self.name}: draws (0: log2 n)", self.draws, 0)
 
     def shifts(self, n: int, round: int) -> Mapping[int, float]:
         """The mean over the draws of: (n - 1) / n from that far."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from topology.base import Properties, Row
-from topology.errors import TopologyError
+from topology.errors import bounded
 from topology.families.matching import Keyed, neighbour_in_pairs
 from topology.hashing import Keys, predecessor, successor
 from topology.mixing import rest
@@ -25,7 +25,7 @@ class EpidemicLocal(Keyed):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check(self.fanout, "epidemic-local")
+        bounded("epidemic-local: fanout", self.fanout, 1)
 
     def remark(self, n: int) -> str | None:
         """Averaging whatever arrives is no mean."""
@@ -76,7 +76,7 @@ class EpidemicOracle(Keyed):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check(self.fanout, "epidemic-oracle")
+        bounded("epidemic-oracle: fanout", self.fanout, 1)
 
     def local(self, plan: Keys, round: int, index: int) -> Row:
         """Both neighbours in each cycle."""
@@ -106,8 +106,3 @@ class EpidemicOracle(Keyed):
         if self.fanout % 2:
             partner = neighbour_in_pairs(self.shuffled(plan, round, self.fanout), index)
             yield from () if partner is None else (partner,)
-
-
-def _check(fanout: int, name: str) -> None:
-    if fanout < 1:
-        raise TopologyError(f"{name}: fanout must be 1 or more, not {fanout}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from topology.base import Member
-from topology.errors import TopologyError, unfit
+from topology.errors import bounded, unfit
 from topology.registry import register
 from topology.undirected import Undirected
 
@@ -55,8 +55,7 @@ class _Lattice(Undirected):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rows < 0:
-            raise TopologyError(f"{self.name}: rows must be 1 or more (0: as square as can be), not {self.rows}")
+        bounded(f"{self.name}: rows (0: as square as can be)", self.rows, 0)
 
     def refuses(self, n: int) -> str | None:
         """Numbers that the given rows don't divide."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from topology.base import Local, Member, Properties, Recent, Row, Topology
-from topology.errors import TopologyError
+from topology.errors import bounded
 from topology.fallback import fitting
 from topology.mixing import rest
 from topology.registry import make, register
@@ -46,10 +46,7 @@ class TwoLevel(Local[Sites]):
     every: int = 8
 
     def __post_init__(self) -> None:
-        if self.every < 2:
-            raise TopologyError(
-                f"two-level: every must be 2 or more, not {self.every}; one round of each cycle joins the sites"
-            )
+        bounded("two-level: every, the rounds of a cycle of which one joins the sites,", self.every, 2)
         for spec in (self.inside, self.between):
             make(spec, builtin_only=True)
 
