@@ -146,13 +146,14 @@ def test_replaced_tensors_are_found_anew() -> None:
     stale = net.weight.data
     net.weight.data = torch.full((2, 3), 7.0)
     shards.meet(1)
-    zero = torch.zeros(64, dtype=torch.uint8)
     for block in shards.blocks:
-        shards.settle(block.index, zero[: block.nbytes], RAW, 0.5, 1)
+        minus = torch.full((block.elements,), -1.0).view(torch.uint8)
+        shards.settle(block.index, minus, RAW, 1.0, 1)
     before = stale.clone()
-    shards.meet(2)
+    net.weight.data = net.weight.data + 2
+    shards.meet(3)
     assert torch.equal(stale, before)
-    assert torch.equal(net.weight.detach(), torch.full((2, 3), 7.0))
+    assert torch.equal(net.weight.detach(), torch.full((2, 3), 10.0))
 
 
 def test_a_replacement_of_another_shape_is_refused_by_name() -> None:
