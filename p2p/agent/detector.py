@@ -1,6 +1,7 @@
 """SWIM's failure detector: one probe at a time, others asked where it stays silent, and Lifeguard's doubt in oneself.
 
-It accuses nobody itself: `suspect` is called with the node, the reason and the time.
+It accuses nobody itself: `suspect` is called with the node, the reason, since when it is silent, and the time. A suspect's time
+runs from the first ping that it left unanswered.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Detector:
         timers: Timers,
         send: Callable[[str, Message], None],
         news_for: Callable[[str], News],
-        suspect: Callable[[str, str, float], None],
+        suspect: Callable[[str, str, float, float], None],
     ) -> None:
         self.health = LocalHealth(config)
         self.round_trips = RoundTrips()
@@ -49,6 +50,11 @@ class Detector:
     def timeout(self) -> float:
         """Seconds until an answer is late."""
         return max(self._config.probe_timeout, 4 * self.round_trips.p99)
+
+    @property
+    def due(self) -> float:
+        """When the next probe is to start; infinity once stopped."""
+        return self._timers.when(PROBE)
 
     def start(self, when: float) -> None:
         """Probe for the first time at `when`."""
@@ -106,7 +112,8 @@ class Detector:
             return
         silent = len(probe.helpers) - len(probe.nacks)
         self.health.add(silent if probe.helpers else 1)
-        self._suspect(probe.target, f"no answer, neither directly nor through {len(probe.helpers)} others", now)
+        reason = f"no answer, neither directly nor through {len(probe.helpers)} others"
+        self._suspect(probe.target, reason, max(probe.began, now - self._config.probe_interval), now)
 
     def _dial_only(self, node: str) -> bool:
         return self._roster.members[node].record.dial_only
@@ -131,17 +138,17 @@ class Detector:
 
     def asked(self, sender: str, message: PingRequest, now: float) -> None:
         """Probe for somebody else; say so where it can't be done."""
-        if (
-            message.target not in self._roster.members
-            or message.target == self._roster.node
-            or len(self._relays) >= RELAYS_MOST
-        ):
+        if not self._can_relay(message.target, now):
             self._send(sender, Nack(message.seq))
             return
         self._seq += 1
         self._relays[self._seq] = Relay(sender, message.seq, message.target)
         self._timers.set(("relay", self._seq), now + 0.8 * self.timeout, partial(self._relay_silent, self._seq))
         self._send(message.target, Ping(self._seq, message.target, self._roster.me.pulse, self._news_for(message.target)))
+
+    def _can_relay(self, target: str, now: float) -> bool:
+        known = target in self._roster.members and target != self._roster.node
+        return known and self._roster.reachable(target, now) and len(self._relays) < RELAYS_MOST
 
     def nacked(self, sender: str, message: Nack) -> None:
         """A helper is well, but reaches the target no better."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from p2p.agent.detector import Detector
 from p2p.agent.dissemination import retransmit_limit
+from p2p.agent.docket import Docket
 from p2p.agent.instructions import Changed, Instruction, Refused, Send
 from p2p.agent.records import (
     DAY,
@@ -33,16 +34,14 @@ from p2p.agent.records import (
 )
 from p2p.agent.roster import Roster
 from p2p.agent.spreader import Spreader
-from p2p.agent.suspicion import Suspicion
 from p2p.agent.timers import Timers
 from p2p.agent.view import View
 from p2p.config import MembershipConfig
+from p2p.net import keys
 from p2p.net.messages import Accusation, Gossip, Message, Nack, News, Phase, Ping, PingRequest, Pong, Pulse, Record, Sync
 
 HISTORY = 256
 """So many changes are kept for `story`, all nodes together."""
-UNWELL = 4
-"""From this local health on, a node accuses at most one other per probe interval: it is likely itself to blame."""
 
 
 class Membership:
@@ -68,10 +67,9 @@ class Membership:
         self._timers = Timers()
         self._spreader = Spreader(self._roster, config, rng, self._timers, self._send)
         self._detector = Detector(self._roster, config, rng, self._timers, self._send, self._spreader.news_for, self._suspect)
-        self._suspicions: dict[str, Suspicion] = {}
-        self._accused_at = -1  # the highest incarnation of ours that the news being read calls suspect or dead
-        self._accused_last = self._outbid_last = -math.inf
-        self._judge_from = now
+        self._docket = Docket(self._roster, config, self._timers, self._bury)
+        self._accused_at = -1  # the highest incarnation of ours that the news in hand calls suspect or dead
+        self._outbid_last = -math.inf
         self._told: set[tuple[str, str]] = set()
         self._history: deque[tuple[float, str, State | None, State, str]] = deque(maxlen=HISTORY)
         self._out: list[Instruction] = []
@@ -130,7 +128,7 @@ class Membership:
         """For tests: AssertionError where what is derived is out of step."""
         self._roster.validate_state()
         suspects = {node for node, info in self._roster.members.items() if info.state is State.SUSPECT}
-        assert suspects == self._suspicions.keys(), "a suspicion runs exactly while its subject is suspect"
+        assert suspects == self._docket.suspects, "a suspicion runs exactly while its subject is suspect"
         assert all(("suspicion", node) in self._timers for node in suspects), "a suspicion without an end"
         assert self._me.has_left or self._me.state in (State.JOINING, State.ALIVE), "a node accuses itself"
         assert not self._out, "instructions left behind"
@@ -143,7 +141,7 @@ class Membership:
             return []
         info = self._roster.members.get(sender)
         if info is not None:
-            self._spreader.noticed(sender, info, now)
+            info.heard = now
         if isinstance(message, Ping | Pong | PingRequest | Gossip | Sync):
             self._merge(message.news, sender, now, synced=isinstance(message, Sync))
         match message:
@@ -170,7 +168,7 @@ class Membership:
 
     def tick(self, now: float) -> list[Instruction]:
         """Do what is due by `now`; in time, or the node finds that it stalled."""
-        late = now - self._timers.next
+        late = now - self._detector.due
         if late > self._detector.timeout:
             self._stalled(late, now)
         while action := self._timers.pop(now):
@@ -180,17 +178,16 @@ class Membership:
     def heard(self, node: str, incarnation: int, now: float, pulse: Pulse | None = None) -> None:
         """A frame of any kind came from `node`; whoever speaks and is held dead is told so, at the next tick."""
         info = self._roster.members.get(node)
-        if info is None or incarnation < info.record.incarnation:
-            return
-        if pulse is not None:
-            info.pulse = pulse
-        self._spreader.noticed(node, info, now)
+        if info is not None and incarnation >= info.record.incarnation:
+            info.heard, info.pulse = now, pulse or info.pulse
+            if info.state in HELD:
+                self._timers.set(("tell", node), now, partial(self._spreader.tell, node))
 
     def closed(self, node: str, reason: str, now: float) -> list[Instruction]:
         """A connection to `node` was lost: a hint, never a verdict."""
         info = self._roster.members.get(node)
         if info is not None and node != self.node and info.state in LIVE:
-            self._suspect(node, f"connection lost: {reason}", now)
+            self._suspect(node, f"connection lost: {reason}", now, now)
         return self._flush()
 
     def announce(
@@ -219,15 +216,21 @@ class Membership:
             return
         self._accused_at = -1
         for accusation in news.accusations:
+            if not (len(accusation.node) == len(accusation.accuser) == len(self.node)):
+                self._refuse(source, "malformed")
+                return
             self._take_accusation(accusation, source, now, synced)
         for record in news.records:
             if not self._take_record(record, source, now, synced):
                 break
         if self._accused_at >= 0 and not self._me.has_left:
-            self._refute(source, now)
+            self._answer_accusers(source, now)
 
     def _take_record(self, record: Record, source: str, now: float, synced: bool) -> bool:
         """Whether the rest of the message deserves to be read."""
+        if len(record.key) != keys.KEY_BYTES:
+            self._refuse(source, "malformed")
+            return False
         node = identify(record.key)
         info = self._roster.members.get(node)
         if info is not None and not supersedes(record, info.record):
@@ -261,7 +264,7 @@ class Membership:
 
     def _replace(self, node: str, info: MemberInfo, record: Record, now: float) -> None:
         info.record = record
-        self._drop_suspicion(node)
+        self._docket.close(node)
         self._spreader.spread(node, record, now)
         self._settle(node, info, f"its word at incarnation {record.incarnation}", now)
 
@@ -288,63 +291,47 @@ class Membership:
         rose = info.accuse(accusation)
         self._settle(node, info, reason, now)
         if before is State.SUSPECT and info.state is State.SUSPECT:
-            fresh = self._confirm(node, accusation.accuser)
+            fresh = self._docket.confirm(node, accusation.accuser)
         else:
             fresh = rose and (accusation.dead or info.state is not before)
         if fresh:
             self._spreader.spread(node, accusation, now)
 
-    def _confirm(self, node: str, accuser: str) -> bool:
-        """Whether one more accuser brings the deadline nearer; only those that live count."""
-        witness = self._roster.members.get(accuser)
-        if witness is None or witness.state not in LIVE or not self._suspicions[node].confirm(accuser):
-            return False
-        self._timers.set(("suspicion", node), self._suspicions[node].deadline, partial(self._expire, node))
-        return True
-
     # --- suspicion --------------------------------------------------------------------------------------------------
 
-    def _suspect(self, node: str, reason: str, now: float) -> None:
-        """Accuse on this node's own account, and tell the accused at once."""
-        if self._health_forbids(now) or self._me.has_left:
+    def _suspect(self, node: str, reason: str, since: float, now: float) -> None:
+        """Accuse on this node's own account, silent `since` then, and tell the accused at once."""
+        if self._me.has_left or not self._detector.health.may_accuse(now):
             return
-        self._accused_last = now
-        info = self._roster.members[node]
-        self._accuse(info, Accusation(node, max(info.record.incarnation, info.suspected), self.node, dead=False), reason, now)
+        fresh = node not in self._docket
+        self._charge(node, reason, now, dead=False)
+        if fresh and node in self._docket:
+            self._docket.open(node, self.node, since)
         self._spreader.tell(node, now)
 
-    def _health_forbids(self, now: float) -> bool:
-        return self.health >= UNWELL and now - self._accused_last < self._config.probe_interval
+    def _bury(self, node: str, reason: str, now: float) -> None:
+        self._charge(node, reason, now, dead=True)
+
+    def _charge(self, node: str, reason: str, now: float, *, dead: bool) -> None:
+        """In this node's name, at the highest incarnation that it knows of."""
+        info = self._roster.members[node]
+        self._accuse(info, Accusation(node, max(info.record.incarnation, info.suspected), self.node, dead), reason, now)
 
     def _follow(self, node: str, info: MemberInfo, now: float) -> None:
-        """A suspicion runs exactly while its subject is suspect; the dead are reaped and now and then called."""
-        if info.state is State.SUSPECT and node not in self._suspicions:
-            suspicion = self._suspicions[node] = Suspicion(self._config, self._roster.live, info.accuser, now)
-            self._timers.set(("suspicion", node), suspicion.deadline, partial(self._expire, node))
+        """A suspicion runs exactly while its subject is suspect; the dead are reaped, and now and then called."""
+        if info.state is State.SUSPECT and node not in self._docket:
+            self._docket.open(node, info.accuser, now)
         elif info.state is not State.SUSPECT:
-            self._drop_suspicion(node)
+            self._docket.close(node)
         if info.state not in LIVE:
             self._spreader.mourn(now)
-
-    def _drop_suspicion(self, node: str) -> None:
-        if self._suspicions.pop(node, None):
-            self._timers.cancel(("suspicion", node))
-
-    def _expire(self, node: str, now: float) -> None:
-        """A suspect didn't refute; but who stalled meanwhile reads its mail first."""
-        if now < self._judge_from:
-            self._timers.set(("suspicion", node), self._judge_from, partial(self._expire, node))
-            return
-        info, suspicion = self._roster.members[node], self._suspicions[node]
-        reason = f"not refuted in {now - suspicion.began:.1f} s; {len(suspicion.accusers)} accusers"
-        self._accuse(info, Accusation(node, max(info.record.incarnation, info.suspected), self.node, dead=True), reason, now)
 
     def _stalled(self, late: float, now: float) -> None:
         """This node stood still: nothing that ran out meanwhile counts against others."""
         self._timers.shift(late)
         self._detector.forgive()
         self._detector.health.add(1)
-        self._judge_from = now + self._detector.timeout
+        self._docket.defer(now + self._detector.timeout)
 
     # --- this node's own word ---------------------------------------------------------------------------------------
 
@@ -353,12 +340,14 @@ class Membership:
             self._refuse(source, "incarnation")
         elif accusation.incarnation >= self.record.incarnation:
             self._accused_at = max(self._accused_at, accusation.incarnation)
-        elif source:
-            self._send(source, Gossip(News((self.record,))))  # refuted already: they missed it
+        else:
+            self._accused_at = max(self._accused_at, 0)  # refuted already, which they missed
 
-    def _refute(self, source: str, now: float) -> None:
-        self._detector.health.add(1)
-        self._publish(now, "refuted", incarnation=self._accused_at + 1)
+    def _answer_accusers(self, source: str, now: float) -> None:
+        """Refute what the news said of this node, once for all of it; and directly to the source, which may be cut off."""
+        if self._accused_at >= self.record.incarnation:
+            self._detector.health.add(1)
+            self._publish(now, "refuted", incarnation=self._accused_at + 1)
         if source:
             self._send(source, Gossip(News((self.record,))))
 
@@ -374,6 +363,9 @@ class Membership:
         following = {"incarnation": self.record.incarnation + 1} | changes
         self._me.record = self._sign(replace(self.record, **following))
         self._spreader.spread(self.node, self.record, now)
+        self._history.append(
+            (now, self.node, self._me.state, self._me.judge(), f"{reason}, incarnation {self.record.incarnation}")
+        )
         self._settle(self.node, self._me, reason, now)
 
     def _horizon(self, now: float) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from p2p.agent.dissemination import NOTHING, Dissemination, Item, make_news
-from p2p.agent.records import HELD, MemberInfo, State, batches
+from p2p.agent.records import HELD, State, batches
 from p2p.agent.roster import Roster
 from p2p.agent.suspicion import sync_period
 from p2p.agent.timers import Timers
@@ -62,12 +62,6 @@ class Spreader:
         if info is not None and info.state in HELD and now - info.told >= self._config.probe_interval:
             info.told = now
             self._send(node, Gossip(News(accusations=(info.accusation(node),))))
-
-    def noticed(self, node: str, info: MemberInfo, now: float) -> None:
-        """It spoke; if that is a surprise, it should know."""
-        info.heard = now
-        if info.state in HELD and ("tell", node) not in self._timers:
-            self._timers.set(("tell", node), now, partial(self.tell, node))
 
     def mourn(self, now: float) -> None:
         """Somebody died or left: call the dead now and then, and forget them in the end."""

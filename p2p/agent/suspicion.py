@@ -64,13 +64,25 @@ class Suspicion:
 class LocalHealth:
     """0 is well; each point stretches the probe interval by one more of itself."""
 
+    UNWELL = 4
+    """From here on, a node accuses at most one other per probe interval: it is likely itself to blame."""
+
     def __init__(self, config: MembershipConfig) -> None:
         self._worst = config.health_max - 1
+        self._interval = config.probe_interval
+        self._accused = -math.inf
         self.score = 0
 
     def add(self, points: int) -> None:
         """Worse by so many points, or better."""
         self.score = min(max(self.score + points, 0), self._worst)
+
+    def may_accuse(self, now: float) -> bool:
+        """Whether one more accusation is in order now; if so, it counts as made."""
+        if self.score >= self.UNWELL and now - self._accused < self._interval:
+            return False
+        self._accused = now
+        return True
 
 
 class RoundTrips:

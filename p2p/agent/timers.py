@@ -34,6 +34,11 @@ class Timers:
         """No more; a key without a timer is fine."""
         self._entries.pop(key, None)
 
+    def when(self, key: Hashable) -> float:
+        """When this one is due; infinity where it isn't set."""
+        entry = self._entries.get(key)
+        return entry[0] if entry else math.inf
+
     @property
     def next(self) -> float:
         """The earliest moment; infinity where nothing is set."""
