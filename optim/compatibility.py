@@ -1,4 +1,4 @@
-"""Whether an algorithm converges on a topology: what the one needs, the other must be. A pair that can't is refused at the start."""
+"""Whether an algorithm converges on a topology: what the one needs, the other must be; a pair that can't is refused."""
 
 from __future__ import annotations
 

@@ -140,6 +140,8 @@ class Config:
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     deadline: DeadlineConfig = field(default_factory=DeadlineConfig)
     join: JoinConfig = field(default_factory=JoinConfig)
+    seed: int = 0
+    """The swarm's: order of samples and all other chance that nodes share. A joiner takes its swarm's."""
     net: NetConfig = field(default_factory=NetConfig)
 
 

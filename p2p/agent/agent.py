@@ -109,6 +109,7 @@ class Agent:
         self.view = View()
         self.step_count = 0
         self.epoch = 0
+        self.scheduler: Callable[[], str] = str  # the learning rate schedule's state, as JSON
         self.membership: Membership | None = None
         self.task: Task | None = None
         self.exchange: Swapper | Pusher | None = None
@@ -197,6 +198,7 @@ class Agent:
         assert self.exchange is not None
         self.step_count, self.epoch = offer.step, offer.epoch
         self.exchange.resume(offer.step, offer.round, len(self.view) + 1)
+        self._mixing = (offer.step, self.exchange.mean_round)
         self.announce(Phase.TRAINING)
 
     def announce(self, phase: Phase) -> None:
@@ -455,7 +457,7 @@ class Agent:
         if self.exchange is None or self.node not in self.view:
             return
         if isinstance(message, SnapshotRequest):
-            offer = SnapshotOffer(0, self.step_count, self.epoch, self.exchange.round)
+            offer = SnapshotOffer(0, self.step_count, self.epoch, self.exchange.round, self.scheduler())
             self._spawn(self.donor.requested(envelope.node, route, offer, now))
         elif isinstance(message, BlocksRequest):
             self.donor.blocks(envelope.node, route, message, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -58,7 +58,7 @@ class Donor:
             return
         if self._pinned is None:
             self._number += 1
-            numbered = SnapshotOffer(self._number, offer.step, offer.epoch, offer.round)
+            numbered = replace(offer, snapshot=self._number)
             self._pinned = Pinned(numbered, self.shards.snapshot(), {})
         pinned = self._pinned
         pinned.guests[node] = now

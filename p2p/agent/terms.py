@@ -19,12 +19,12 @@ def digest(contract: Contract) -> bytes:
 
 def objection(own: Contract, theirs: Contract, schema: Schema) -> Refusal | None:
     """Why a joiner's contract is refused; None if it is the own one."""
-    index = first_difference(own.tensors, theirs.tensors)
-    if index is not None:
-        return Refusal("schema", schema.describe(index), index)
     for what in COMPARED:
         if getattr(own, what) != getattr(theirs, what):
             return Refusal(what, str(getattr(own, what)), 0)
+    index = first_difference(own.tensors, theirs.tensors)
+    if index is not None:
+        return Refusal("schema", schema.describe(index), index)
     if own.fingerprint != theirs.fingerprint:
         return Refusal("topology", f"{own.topology} with other rows: the code differs", 0)
     return Refusal("schema", "another size of blocks", 0) if own.schema != theirs.schema else None

@@ -186,12 +186,13 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOffer:
-    """A snapshot is pinned: its number, and the donor's step, epoch and round at that moment."""
+    """A snapshot is pinned: its number, and the donor's step, epoch, round and scheduler (JSON, or empty) at that moment."""
 
     snapshot: int
     step: int
     epoch: int
     round: int
+    scheduler: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""Where a setting comes from: the keyword, else the environment (the launcher sets it), else the swarm, else the default."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from p2p.errors import ConfigError, SecretError
+from p2p.net import keys
+
+TOPOLOGY = "one-peer-exponential"
+ALGORITHM = "async"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of them, resolved; `topology` and `algorithm` are None where the swarm's, or the default, counts."""
+
+    peers: tuple[str, ...]
+    secret: bytes | None
+    listen: str
+    advertise: str | None
+    topology: object | None
+    algorithm: object | None
+    site: str
+    wait_for: int
+    join_timeout: float
+    insecure: bool
+    run_dir: Path | None
+    index: int
+
+
+def resolve(
+    *,
+    peers: Sequence[str] | str = (),
+    secret: bytes | str | os.PathLike[str] | None = None,
+    listen: str | None = None,
+    advertise: str | None = None,
+    topology: object | None = None,
+    algorithm: object | None = None,
+    site: str | None = None,
+    wait_for: int | None = None,
+    join_timeout: float | None = None,
+    insecure: bool | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Keywords first, then `environ`. Raises ConfigError or SecretError for what can't be."""
+
+    def given(name: str) -> str | None:
+        return environ.get(f"STARLINGS_{name}") or None
+
+    key = _secret(secret if secret is not None else given("SECRET"))
+    open_to_all = insecure if insecure is not None else given("INSECURE") == "1"
+    everywhere = "tcp://*:0" if key or open_to_all else "tcp://127.0.0.1:0"
+    addresses = [peers] if isinstance(peers, str) else list(peers)
+    run_dir = given("RUN_DIR")
+    return Settings(
+        peers=tuple(addresses or (given("PEERS") or "").replace(",", " ").split()),
+        secret=key,
+        listen=listen or given("LISTEN") or everywhere,
+        advertise=advertise or given("ADVERTISE"),
+        topology=topology if topology is not None else given("TOPOLOGY"),
+        algorithm=algorithm if algorithm is not None else given("ALGORITHM"),
+        site=site if site is not None else given("SITE") or "",
+        wait_for=wait_for if wait_for is not None else _whole("WAIT_FOR", given("WAIT_FOR") or "1"),
+        join_timeout=join_timeout if join_timeout is not None else _seconds("JOIN_TIMEOUT", given("JOIN_TIMEOUT") or "10"),
+        insecure=open_to_all,
+        run_dir=Path(run_dir) if run_dir else None,
+        index=_whole("INDEX", given("INDEX") or "0"),
+    )
+
+
+def _secret(secret: bytes | str | os.PathLike[str] | None) -> bytes | None:
+    """The key itself, or the path of its file."""
+    if secret is None or isinstance(secret, bytes):
+        if secret is not None and len(secret) != keys.KEY_BYTES:
+            raise SecretError(f"a secret of {len(secret)} bytes; {keys.KEY_BYTES} are expected, or the path of a file")
+        return secret
+    return keys.read_secret(secret)
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise ConfigError(f"STARLINGS_{name} is {text!r}: a whole number is expected")
+    return int(text)
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"STARLINGS_{name} is {text!r}: seconds are expected") from None
