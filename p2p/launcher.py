@@ -26,7 +26,7 @@ from p2p.zygote import Order
 
 TICK = 0.1
 """Seconds between two looks at the nodes."""
-ESCALATION = ((0.0, signal.SIGINT), (2.5, signal.SIGTERM), (4.0, signal.SIGKILL))
+ESCALATION = ((0.0, signal.SIGINT), (2.0, signal.SIGTERM), (3.0, signal.SIGKILL))
 """What all nodes get when the run is ended, and how many seconds after that was asked for; 5 s must do."""
 LAST_LINES = 12
 """Lines of a failed node's log that are shown."""
@@ -127,7 +127,7 @@ class Launcher:
         """Runs all nodes to their end; 0 if all went well, else the first failure's code as a shell gives it."""
         began = time.monotonic()
         with _heeding(self._signals), self._zygote() as self._process:
-            while self._hear():
+            while any(state.running for state in self.states) and self._hear():
                 self._heed()
                 self._look()
         self._bury()
@@ -162,7 +162,8 @@ class Launcher:
     def _heed(self) -> None:
         """Does what the signals that came ask for."""
         while self._signals:
-            self._code = self._code or 128 + self._signals.pop(0)
+            number = self._signals.pop(0)
+            self._code = self._code or 128 + number
             if self._ending is not None:  # asked twice: at once
                 self._ending -= ESCALATION[-1][0]
             self._end()

@@ -1,0 +1,67 @@
+"""What every test is held to: it leaves no thread, no process and no descriptor behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)
+settings.register_profile("starlings", derandomize=True, deadline=None)
+settings.load_profile("starlings")
+
+DEADLINE = 3.0
+"""Seconds for what ends by itself: a thread on its last lines, libzmq's closed sockets."""
+
+
+def _threads() -> set[str]:
+    return {f"thread {thread.name}" for thread in threading.enumerate() if thread is not threading.main_thread()}
+
+
+def _children() -> set[str]:
+    """Child processes, zombies too."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        found |= {f"process {pid}" for pid in (task / "children").read_text().split()}
+    return found
+
+
+def _descriptors() -> set[str]:
+    """Open files, pipes and sockets, with what they are."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:  # the one that listed them
+            continue
+        if not target.startswith(("/dev/", "/proc/", "anon_inode:inotify")):
+            found.add(f"descriptor {number} {target}")
+    return found
+
+
+WATCHED: tuple[Callable[[], set[str]], ...] = (
+    (_threads, _children, _descriptors) if Path("/proc/self/task").exists() else (_threads,)
+)
+
+
+def _standing() -> set[str]:
+    return set().union(*(look() for look in WATCHED))
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Iterator[None]:
+    """Fails the test that leaves something behind; once per process is no leak (torch's pools, caches)."""
+    before = _standing()
+    yield
+    deadline = time.monotonic() + DEADLINE
+    while (left := _standing() - before) and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    assert not left, f"left behind: {', '.join(sorted(left))}"
