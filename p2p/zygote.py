@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _preload() -> None:
-    for module in ("torch", "p2p.node"):
+    for module in ("torch", "torch._dynamo", "p2p.node"):  # an optimizer's first step imports dynamo
         if importlib.util.find_spec(module):
             importlib.import_module(module)
 
