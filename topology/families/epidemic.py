@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from topology.base import Properties, Row
+from topology.base import Local, Member, Properties, Recent, Row
 from topology.errors import bounded
 from topology.families.matching import Keyed, neighbour_in_pairs
-from topology.hashing import Keys, predecessor, successor
+from topology.hashing import Keys, draw, keys, mix, predecessor, successor
 from topology.mixing import rest
 from topology.registry import register
 
 
+@dataclass(frozen=True, slots=True)
+class Pushes:
+    """The members' keys, and who pushes to whom in the last few rounds."""
+
+    at: Keys
+    rounds: Recent[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=lambda: Recent(2))
+
+
 @register("epidemic-local")
 @dataclass(frozen=True)
-class EpidemicLocal(Keyed):
+class EpidemicLocal(Local[Pushes]):
     """Everybody pushes to `fanout` random others and averages what it gets, all alike. Rows sum to 1, columns don't: **the mean
     moves** a little each round (measured with fanout 2 and 8 nodes: the agreed value misses by 6 % of the spread)."""
 
@@ -31,10 +39,14 @@ class EpidemicLocal(Keyed):
         """Averaging whatever arrives is no mean."""
         return None if self.fanout >= n - 1 else "the mean moves: rows sum to 1, columns don't"
 
-    def local(self, plan: Keys, round: int, index: int) -> Row:
-        """Whoever chose me, and what those whom I chose give me: they count their own choosers."""
-        targets = self._targets(plan, round)
-        chosen, heard = targets[index].tolist(), np.bincount(targets.ravel(), minlength=len(plan))
+    def plan(self, members: Sequence[Member]) -> Pushes:
+        """One key per member."""
+        return Pushes(keys(members, self.seed))
+
+    def local(self, plan: Pushes, round: int, index: int) -> Row:
+        """Whoever chose me, and whom I chose: those count their own choosers."""
+        targets, heard = plan.rounds.get(round, lambda: self._draw(plan.at, round))
+        chosen = targets[index].tolist()
         choosers = np.flatnonzero((targets == index).any(axis=1)).tolist()
         own = 1 / (1 + len(choosers))
         return Row(own, tuple((j, 1 / (1 + int(heard[j]))) for j in sorted(chosen)), tuple((j, own) for j in choosers))
@@ -52,16 +64,18 @@ class EpidemicLocal(Keyed):
             finite_time=everybody,
         )
 
-    def _targets(self, plan: Keys, round: int) -> np.ndarray:
-        """(n, fanout): distinct others for everybody, by Floyd's method: draw below the limit, and take the limit if taken."""
-        n, count = len(plan), min(self.fanout, len(plan) - 1)
+    def _draw(self, at: Keys, round: int) -> tuple[np.ndarray, np.ndarray]:
+        """(n, fanout) distinct others for everybody, by Floyd's method: draw below the limit, and take the limit if taken.
+        And how often each is chosen, (n,)."""
+        n, count = len(at), min(self.fanout, len(at) - 1)
         out = np.empty((n, count), dtype=np.int64)
         for k in range(count):
             limit = n - 1 - count + k
-            drawn = (self.shuffled(plan, round, k) >> np.uint64(11)).astype(np.float64) / 2**53 * (limit + 1)
+            drawn = (mix(at, draw(self.seed, round, k)) >> np.uint64(11)).astype(np.float64) / 2**53 * (limit + 1)
             taken = (out[:, :k] == drawn.astype(np.int64)[:, None]).any(axis=1)
             out[:, k] = np.where(taken, limit, drawn.astype(np.int64))
-        return out + (out >= np.arange(n)[:, None])
+        others = out + (out >= np.arange(n)[:, None])
+        return others, np.bincount(others.ravel(), minlength=n)
 
 
 @register("epidemic-oracle")
@@ -94,7 +108,7 @@ class EpidemicOracle(Keyed):
             doubly_stochastic=True,
             mean_preserving=True,
             directed=False,
-            period=None if n > 3 else 1,
+            period=None if n > 2 else 1,
         )
 
     def _partners(self, plan: Keys, round: int, index: int) -> Iterable[int]:
