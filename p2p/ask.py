@@ -18,13 +18,13 @@ TIMEOUT = 5.0
 """Seconds until a member that doesn't answer is given up."""
 
 
-def ask(address: str, secret: bytes | None, question: Message, expected: type[Answer]) -> Answer:
+def ask(address: str, secret: bytes | None, question: Message, expected: type[Answer], insecure: bool) -> Answer:
     """The member's answer, of the expected type. SecretError, ContractError, JoinError say why there is none."""
-    return asyncio.run(_ask(address, secret, question, expected))
+    return asyncio.run(_ask(address, secret, question, expected, insecure))
 
 
-async def _ask(address: str, secret: bytes | None, question: Message, expected: type[Answer]) -> Answer:
-    transport = ZmqTransport("tcp://127.0.0.1:0", secret=secret)
+async def _ask(address: str, secret: bytes | None, question: Message, expected: type[Answer], insecure: bool) -> Answer:
+    transport = ZmqTransport("tcp://127.0.0.1:0", secret=secret, insecure=insecure)
     listener = _Listener(address, expected)
     await transport.start(listener)
     try:

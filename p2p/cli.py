@@ -84,6 +84,7 @@ RunDir = Annotated[Path | None, typer.Option(envvar="STARLINGS_RUN_DIR", help="F
 Listen = Annotated[str, typer.Option(help="The own address to bind, without a port; tcp://* for all.")]
 Port = Annotated[int, typer.Option(min=0, max=65534, help="To bind, with the next one; 0 takes free ones.")]
 Advertise = Annotated[str | None, typer.Option(envvar="STARLINGS_ADVERTISE", help="The address that others should dial.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Dial other machines without a secret, in the open.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of the live table, on a terminal too.")]
 
 
@@ -119,6 +120,7 @@ def join(
     script: Script,
     arguments: Arguments = None,
     secret_file: SecretFile = None,
+    insecure: Insecure = False,
     topology: TopologyName = None,
     algorithm: AlgorithmName = None,
     listen: Listen = "tcp://*",
@@ -134,16 +136,19 @@ def join(
 
     _check(script, topology, algorithm)
     secret = _secret(secret_file)
-    ask(address, secret, Knock(PROTOCOL), Terms)  # so that nobody waits for torch to learn of a wrong address or secret
+    ask(
+        address, secret, Knock(PROTOCOL), Terms, insecure
+    )  # so that nobody waits for torch to learn of a wrong address or secret
     _go(_run_directory(run_dir), plain, script=script, arguments=tuple(arguments or ()), peers=(address,),
-        secret=secret_file or "", listen=listen if secret else "tcp://127.0.0.1", port=port, advertise=advertise,
-        topology=topology, algorithm=algorithm, site=site)  # fmt: skip
+        secret=secret_file or "", insecure=insecure, listen=listen if secret or insecure else "tcp://127.0.0.1", port=port,
+        advertise=advertise, topology=topology, algorithm=algorithm, site=site)  # fmt: skip
 
 
 @app.command()
 def status(
     address: Address,
     secret_file: SecretFile = None,
+    insecure: Insecure = False,
     json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Ask again each second, until Ctrl-C.")] = False,
 ) -> None:
@@ -153,7 +158,7 @@ def status(
 
     secret = _secret(secret_file)
     while True:
-        _show(ask(address, secret, StatusRequest(), Status), json)
+        _show(ask(address, secret, StatusRequest(), Status, insecure), json)
         if not watch:
             return
         time.sleep(1)

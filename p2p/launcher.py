@@ -61,6 +61,7 @@ class Plan:
     nodes: int = 1
     peers: tuple[str, ...] = ()
     secret: str = ""  # a file
+    insecure: bool = False
     listen: str = "tcp://127.0.0.1"
     port: int = 0  # of node 0; 0 takes a free one
     advertise: str | None = None
@@ -90,6 +91,7 @@ class Plan:
             "STARLINGS_INDEX": str(index),
             "STARLINGS_RUN_DIR": str(run.path.resolve()),
             "STARLINGS_SECRET": os.path.abspath(self.secret) if self.secret else "",
+            "STARLINGS_INSECURE": "1" if self.insecure else "",
             "STARLINGS_LISTEN": f"{self.listen}:{0 if index else port}",
             "STARLINGS_PEERS": ",".join(self.peers),
         }
