@@ -1,7 +1,11 @@
-"""The open suspicions: each ends in a refutation or at its deadline, which confirmations bring nearer."""
+"""The open suspicions: each ends in a refutation or at its deadline, which confirmations bring nearer.
+
+Twice before, the suspect is called by each who still suspects it: gossip may have missed one with the refutation.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, KeysView
 from functools import partial
 
@@ -13,14 +17,21 @@ from p2p.config import MembershipConfig
 
 
 class Docket:
-    """One suspicion per suspect; `expired` is called with the node, a reason and the time."""
+    """One suspicion per suspect; `call` tells a suspect what it is accused of, `bury` also takes the reason."""
 
     def __init__(
-        self, roster: Roster, config: MembershipConfig, timers: Timers, expired: Callable[[str, str, float], None]
+        self,
+        roster: Roster,
+        config: MembershipConfig,
+        timers: Timers,
+        call: Callable[[str, float], None],
+        bury: Callable[[str, str, float], None],
     ) -> None:
-        self._roster, self._config, self._timers, self._expired = roster, config, timers, expired
+        self._roster, self._config, self._timers = roster, config, timers
+        self._call, self._bury = call, bury
         self._open: dict[str, Suspicion] = {}
-        self._not_before = 0.0
+        self._leads = (config.suspicion_floor / 2, config.probe_interval)
+        self._not_before = -math.inf
 
     def __contains__(self, node: str) -> bool:
         return node in self._open
@@ -53,12 +64,22 @@ class Docket:
         self._not_before = until
 
     def _arm(self, node: str) -> None:
-        when = max(self._open[node].deadline, self._not_before)
-        self._timers.set(("suspicion", node), when, partial(self._expire, node))
+        case = self._open[node]
+        if case.calls < len(self._leads):
+            when, action = case.deadline - self._leads[case.calls], self._remind
+        else:
+            when, action = max(case.deadline, case.called + self._config.probe_timeout), self._verdict
+        self._timers.set(("suspicion", node), max(when, self._not_before), partial(action, node))
 
-    def _expire(self, node: str, now: float) -> None:
+    def _remind(self, node: str, now: float) -> None:
+        case = self._open[node]
+        case.calls, case.called = case.calls + 1, now
+        self._call(node, now)
+        self._arm(node)
+
+    def _verdict(self, node: str, now: float) -> None:
+        case = self._open[node]
         if now < self._not_before:
             self._arm(node)
-            return
-        case = self._open[node]
-        self._expired(node, f"not refuted in {now - case.began:.1f} s; {len(case.accusers)} accusers", now)
+        else:
+            self._bury(node, f"not refuted in {now - case.began:.1f} s; {len(case.accusers)} accusers", now)

@@ -67,7 +67,7 @@ class Membership:
         self._timers = Timers()
         self._spreader = Spreader(self._roster, config, rng, self._timers, self._send)
         self._detector = Detector(self._roster, config, rng, self._timers, self._send, self._spreader.news_for, self._suspect)
-        self._docket = Docket(self._roster, config, self._timers, self._bury)
+        self._docket = Docket(self._roster, config, self._timers, self._spreader.tell, self._bury)
         self._accused_at = -1  # the highest incarnation of ours that the news in hand calls suspect or dead
         self._outbid_last = -math.inf
         self._told: set[tuple[str, str]] = set()

@@ -40,11 +40,13 @@ def sync_period(config: MembershipConfig, live: int) -> float:
 
 
 class Suspicion:
-    """One suspect's case: when it began, how long it may last, and who accuses."""
+    """One suspect's case: when it began, how long it may last, who accuses, how often the suspect was called and when last."""
 
     def __init__(self, config: MembershipConfig, live: int, accuser: str, now: float) -> None:
         self.began = now
         self.accusers = {accuser}
+        self.calls = 0
+        self.called = now
         self._shortest, self._longest = suspicion_bounds(config, live)
         self._wanted = confirmations_wanted(config, live)
 
