@@ -96,7 +96,7 @@ def attack(on_node: Callable[[ZmqTransport, Reader], None]) -> Reader:
             await asyncio.to_thread(on_node, victim, reader)
             friend.send(friend.dial(victim.control), wire.encode(ENVELOPE, Nack(1)))
             heard = reader.counts["read"]
-            while reader.counts["read"] == heard:  # noqa: ASYNC110
+            while reader.counts["read"] == heard:
                 await asyncio.sleep(0.005)
         finally:
             await friend.close()
