@@ -10,7 +10,7 @@ from topology.errors import SpecError, TopologyError, TopologyRefused
 from topology.fallback import FALLBACK, fitting
 from topology.fingerprint import fingerprint
 from topology.links import Links, infer_sites, with_sites
-from topology.measure import canonical, groups, measured
+from topology.measure import canonical, check, groups, measured
 from topology.mixing import Mixing, Row
 from topology.registry import make, names, register, spec_of
 
@@ -28,6 +28,7 @@ __all__ = [
     "TopologyRefused",
     "analyze",
     "canonical",
+    "check",
     "errors",
     "fingerprint",
     "fitting",

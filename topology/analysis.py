@@ -86,14 +86,12 @@ def errors(topology: str | Topology, members: Sequence[Member], rounds: int) -> 
     return start + [error(p) for _, p in zip(range(rounds), products(make(topology), members), strict=False)]
 
 
-def reference(sizes: Sequence[int] = (4, 8, 16, 32, 64, 6, 7, 12, 25)) -> list[dict[str, object]]:
-    """Rounds to 1e-3 and the contraction of the usual topologies, a line per n: the table in the documentation."""
-    names = ("ring", "torus", "exponential", "one-peer-exponential", "star", "base:k=1")
-    lines: list[dict[str, object]] = []
-    for n in sizes:
-        found = analyze(names, n)
-        lines.append({"n": n, **{a.name: (a.contraction, a.rounds) for a in found}})
-    return lines
+REFERENCE = ("ring", "torus", "exponential", "one-peer-exponential", "star", "base:k=1")
+
+
+def reference(sizes: Sequence[int] = (4, 8, 16, 32, 64, 6, 7, 12, 25)) -> list[list[Analysis]]:
+    """The usual topologies (REFERENCE) at the usual sizes: the table of the documentation, a line per size."""
+    return [analyze(REFERENCE, n) for n in sizes]
 
 
 def _analyze(topology: Topology, members: Sequence[Member], links: Links, payload: float, epsilon: float) -> Analysis:
@@ -125,3 +123,10 @@ def _mean(values: Sequence[float]) -> float:
 
 def _seconds(one: Load) -> float:
     return one.seconds
+
+
+def main() -> None:
+    """Prints the reference table: `python -m topology`."""
+    print("n    " + "".join(f"{name:>24}" for name in REFERENCE) + "    (||W - J|| of a period, rounds to 1e-3)")
+    for line in reference():
+        print(f"{line[0].n:<5}" + "".join(f"{a.contraction:>16.4f} {a.rounds:>7}" for a in line))

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from topology.base import Member, Topology
-from topology.errors import TopologyRefused
-from topology.measure import groups
+from topology.errors import TopologyError
+from topology.measure import cut_off
 from topology.undirected import Undirected
 
 
@@ -38,7 +38,7 @@ FALLBACK = Fallback()
 def fitting(topology: Topology, members: Sequence[Member]) -> tuple[Topology, str | None]:
     """The topology and None if it takes these members, else FALLBACK and the reason.
 
-    It refuses a number that it can't take, and a view whose dial-only members would cut it in parts.
+    It doesn't if it refuses their number, if dial-only members would cut it in parts, or if it is wrong for them.
     """
     if reason := topology.refuses(len(members)):
         return FALLBACK, reason
@@ -46,13 +46,6 @@ def fitting(topology: Topology, members: Sequence[Member]) -> tuple[Topology, st
         return FALLBACK, f"members that can only dial out never meet each other, and cut off {', '.join(cut)}"
     try:
         topology.row(members, 0, 0)
-    except TopologyRefused as refusal:
-        return FALLBACK, str(refusal)
+    except TopologyError as wrong:
+        return FALLBACK, str(wrong)
     return topology, None
-
-
-def cut_off(topology: Topology, members: Sequence[Member], rounds: int = 64) -> list[str]:
-    """Ids that the largest connected part never reaches in a period, or in so many rounds where there is none."""
-    period = topology.properties(len(members)).period or rounds
-    mixings = (topology.whole(members, t) for t in range(period))
-    return [members[i].id for part in groups(len(members), mixings)[1:] for i in part]

@@ -21,6 +21,8 @@ LAN_ROUND_TRIP, WAN_ROUND_TRIP = 0.0005, 0.05
 """Seconds, likewise."""
 RUNG = math.sqrt(2)
 """Published values are powers of this: what is measured jitters, what topologies are made from must not."""
+LEAST = 1e-9
+"""A nanosecond, or a byte in 30 years: what measures less is taken for this, so that it has a logarithm."""
 SITE_RATIO = 3.0
 """Round trips between sites are at least so many times those inside, else it is all one site."""
 
@@ -89,6 +91,7 @@ class Links:
 def settled(measured: float, published: float | None = None) -> float:
     """What to publish for a measured value: a power of RUNG. The published value stays until the measured one is three quarters
     of a rung away, so a value on the edge between two rungs doesn't flap."""
+    measured = max(measured, LEAST)
     if published is not None and abs(math.log(measured / published, RUNG)) < 0.75:
         return published
     return float(RUNG ** round(math.log(measured, RUNG)))
@@ -114,7 +117,7 @@ def infer_sites(round_trip: Sequence[Sequence[float]]) -> list[int]:
         if label[i] != label[j]:
             merges.append((time, i, j))
             label = [label[i] if k == label[j] else k for k in label]
-    jumps = [max(b[0], 1e-9) / max(a[0], 1e-9) for a, b in pairwise(merges)]
+    jumps = [max(b[0], LEAST) / max(a[0], LEAST) for a, b in pairwise(merges)]
     cut = jumps.index(max(jumps)) + 1 if jumps and max(jumps) >= SITE_RATIO else len(merges)
     return _numbered(n, [(i, j) for _, i, j in merges[:cut]])
 

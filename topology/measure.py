@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from topology.base import Member, Properties, Topology
+from topology.errors import TopologyError
 from topology.mixing import TOLERANCE, Mixing
 
 ROUNDS = 64
@@ -75,3 +76,16 @@ def measured(topology: Topology, n: int, rounds: int = ROUNDS) -> Properties:
         finite_time=exact,
         smallest_eigenvalue=smallest,
     )
+
+
+def cut_off(topology: Topology, members: Sequence[Member]) -> list[str]:
+    """Ids that the largest connected part never reaches, in a period or in the first ROUNDS where there is none."""
+    period = topology.properties(len(members)).period or ROUNDS
+    mixings = (topology.whole(members, t) for t in range(period))
+    return [members[i].id for part in groups(len(members), mixings)[1:] for i in part]
+
+
+def check(topology: Topology, members: Sequence[Member]) -> None:
+    """Raises TopologyError if the topology can't take these members, is wrong in a round, or cuts somebody off."""
+    if cut := cut_off(topology, members):
+        raise TopologyError(f"the topology never reaches {', '.join(cut)}; add an edge from them to the others, in any round")

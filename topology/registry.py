@@ -51,6 +51,13 @@ def make(spec: str | Topology | MixingFunction | networkx.Graph[Any], *, builtin
     return _registry.make(spec, builtin_only=builtin_only, wrap=_wrap)  # type: ignore[arg-type]
 
 
+def nested(spec: str) -> Topology:
+    """A topology that is named inside another's spec. Built-in ones only, as the whole spec may come from a peer."""
+    if spec.partition(":")[0] not in _registry.builtin or spec.partition(":")[0] in LOCAL_ONLY:
+        raise SpecError(f"inside another topology only a built-in one can stand, not {spec!r}")
+    return make(spec, builtin_only=True)
+
+
 def spec_of(topology: Topology) -> str:
     """The canonical spec: the name and the parameters that differ from their defaults; for a graph or a function, which no
     name makes, what it is, in angle brackets."""

@@ -16,7 +16,7 @@ from topology.base import Local, Member, Properties, Row, Topology
 from topology.errors import TopologyError
 from topology.hashing import unit
 from topology.mixing import rest
-from topology.registry import make, register
+from topology.registry import nested, register
 from topology.weights import SPECTRUM_MAX
 
 STEPS = 300
@@ -80,7 +80,7 @@ class Matcha(Local[Thinned]):
         return Properties(symmetric=True, doubly_stochastic=True, mean_preserving=True, directed=False, period=period)
 
     def _base(self) -> Topology:
-        return make(self.graph, builtin_only=True)
+        return nested(self.graph)
 
 
 def colour(n: int, edges: Iterable[Edge]) -> list[list[Edge]]:

@@ -11,7 +11,7 @@ from topology.base import Local, Member, Properties, Recent, Row, Topology
 from topology.errors import bounded
 from topology.fallback import fitting
 from topology.mixing import rest
-from topology.registry import make, register
+from topology.registry import nested, register
 
 Pairs = dict[int, dict[int, float]]
 """{node: {partner: weight}}, mutual."""
@@ -48,7 +48,7 @@ class TwoLevel(Local[Sites]):
     def __post_init__(self) -> None:
         bounded("two-level: every, the rounds of a cycle of which one joins the sites,", self.every, 2)
         for spec in (self.inside, self.between):
-            make(spec, builtin_only=True)
+            nested(spec)
 
     def plan(self, members: Sequence[Member]) -> Sites:
         """Members grouped by site."""
@@ -58,30 +58,30 @@ class TwoLevel(Local[Sites]):
         positions = tuple(tuple(groups[site]) for site in sorted(groups))
         views = tuple(tuple(members[i] for i in group) for group in positions)
         leaders = tuple(Member(site) for site in sorted(groups))
-        inside = make(self.inside, builtin_only=True)
+        inside = nested(self.inside)
         return Sites(
             positions,
             views,
             tuple(fitting(inside, view)[0] for view in views),
             leaders,
-            fitting(make(self.between, builtin_only=True), leaders)[0],
+            fitting(nested(self.between), leaders)[0],
             {i: (s, k) for s, group in enumerate(positions) for k, i in enumerate(group)},
         )
 
     def local(self, plan: Sites, round: int, index: int) -> Row:
         """Between the sites in the middle of each cycle; inside in the others, which count on without it."""
-        cycle, step = divmod(round, self.every)
-        middle = self.every // 2
-        if step == middle and len(plan.positions) > 1:
+        (cycle, step), middle = divmod(round, self.every), self.every // 2
+        alone = len(plan.positions) == 1
+        if step == middle and not alone:
             return self._crossing(plan, cycle, index)
         site, place = plan.place[index]
-        row = plan.inside[site].row(plan.views[site], round - cycle - (step > middle), place)
+        row = plan.inside[site].row(plan.views[site], round if alone else round - cycle - (step > middle), place)
         at = plan.positions[site]
         return Row(row.self_weight, tuple((at[j], w) for j, w in row.outs), tuple((at[j], w) for j, w in row.ins))
 
     def properties(self, n: int) -> Properties:
         """What both levels promise; the period only where both are static, as sites may have any size."""
-        inside, between = make(self.inside).properties(n), make(self.between).properties(n)
+        inside, between = nested(self.inside).properties(n), nested(self.between).properties(n)
         exact = self.inside == self.between == "complete" and self.every > 2
         return Properties(
             symmetric=inside.symmetric,

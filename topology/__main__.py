@@ -1,0 +1,5 @@
+"""`python -m topology` prints the reference table."""
+
+from topology.analysis import main
+
+main()
