@@ -28,7 +28,7 @@ def on_a_pair(body: Body) -> None:
             channel.close()
             channel.close()
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_send_that_swallows_the_signal_loses_nothing() -> None:
@@ -86,4 +86,4 @@ def test_without_a_descriptor_a_connection_is_lost_not_an_error() -> None:
         assert await lost.get() == "Too many open files"
         connection.close()
 
-    asyncio.run(asyncio.wait_for(main(), 5))
+    asyncio.run(asyncio.wait_for(main(), 60))

@@ -42,7 +42,7 @@ def test_a_forked_child_holds_no_connection() -> None:
             await here.close()
             await there.close()
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def in_child(count: Callable[[], int]) -> int:
