@@ -110,6 +110,8 @@ class Detector:
         if info.heard > probe.began:
             self.health.add(-1)
             return
+        if info.record.dial_only and now - info.heard > self._config.reach:
+            return  # two dial-only nodes: perhaps the helpers never met the other
         silent = len(probe.helpers) - len(probe.nacks)
         self.health.add(silent if probe.helpers else 1)
         reason = f"no answer, neither directly nor through {len(probe.helpers)} others"

@@ -11,7 +11,7 @@ from functools import partial
 
 from p2p.agent.records import LIVE
 from p2p.agent.roster import Roster
-from p2p.agent.suspicion import Suspicion
+from p2p.agent.suspicion import Suspicion, confirmations_wanted, suspicion_bounds
 from p2p.agent.timers import Timers
 from p2p.config import MembershipConfig
 
@@ -43,8 +43,13 @@ class Docket:
 
     def open(self, node: str, accuser: str, since: float) -> None:
         """The time of a suspect runs from `since`; an open case begins anew."""
-        self._open[node] = Suspicion(self._config, self._roster.live, accuser, since)
+        self._open.pop(node, None)
+        witnesses = self._roster.live - len(self._open)  # who is no suspect, and this one
+        wanted = confirmations_wanted(self._config, witnesses)
+        self._open[node] = Suspicion(suspicion_bounds(self._config, self._roster.live), wanted, accuser, since)
         self._arm(node)
+        if wanted == 0:
+            self._hurry()
 
     def close(self, node: str) -> None:
         """It refuted, died or left; a node without a case is fine."""
@@ -62,6 +67,13 @@ class Docket:
     def defer(self, until: float) -> None:
         """No verdict before: who stalled reads its mail first."""
         self._not_before = until
+
+    def _hurry(self) -> None:
+        """Too few are left to confirm anything: the earlier cases would wait in vain."""
+        for node, case in self._open.items():
+            if case.wanted:
+                case.wanted = 0
+                self._arm(node)
 
     def _arm(self, node: str) -> None:
         case = self._open[node]

@@ -42,22 +42,22 @@ def sync_period(config: MembershipConfig, live: int) -> float:
 class Suspicion:
     """One suspect's case: when it began, how long it may last, who accuses, how often the suspect was called and when last."""
 
-    def __init__(self, config: MembershipConfig, live: int, accuser: str, now: float) -> None:
+    def __init__(self, bounds: tuple[float, float], wanted: int, accuser: str, now: float) -> None:
         self.began = now
         self.accusers = {accuser}
         self.calls = 0
         self.called = now
-        self._shortest, self._longest = suspicion_bounds(config, live)
-        self._wanted = confirmations_wanted(config, live)
+        self.wanted = wanted
+        self._bounds = bounds
 
     @property
     def deadline(self) -> float:
         """When the suspect is dead, unless it refutes."""
-        return self.began + suspicion_timeout(self._shortest, self._longest, self._wanted, len(self.accusers) - 1)
+        return self.began + suspicion_timeout(*self._bounds, self.wanted, len(self.accusers) - 1)
 
     def confirm(self, accuser: str) -> bool:
         """Whether this accuser is a new one that still counts."""
-        if accuser in self.accusers or len(self.accusers) > self._wanted:
+        if accuser in self.accusers or len(self.accusers) > self.wanted:
             return False
         self.accusers.add(accuser)
         return True

@@ -52,7 +52,7 @@ def test_suspicion_timeout(wanted: int, confirmed: int, seconds: float) -> None:
 
 
 def test_each_accuser_counts_once() -> None:
-    case = Suspicion(CONFIG, 64, "a", 100.0)
+    case = Suspicion(suspicion_bounds(CONFIG, 64), 4, "a", 100.0)
     assert case.deadline == pytest.approx(143.348, abs=1e-2)
     assert [case.confirm(name) for name in "aabcdef"] == [False, False, True, True, True, True, False]
     assert case.deadline == pytest.approx(110.837, abs=1e-2)
