@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from p2p.agent.answers import Answers
+from p2p.agent.bundles import BLOCKS
 from p2p.agent.links import Link
 from p2p.config import ExchangeConfig
 
@@ -61,7 +63,8 @@ class Block:
 
     run: int  # consecutive blocks travel together only inside a run
     nbytes: int
-    round: int = 0
+    round: int = 0  # of the topology: how many rows were looked at
+    swaps: int = 0  # own ones opened
     due: float = 0.0
     held: int = 0  # own swaps open and not overdue
     answered: bool = False  # another's swap, while an own one is open
@@ -95,6 +98,7 @@ class Tally:
 FULL = 0.01  # seconds before a connection without room is tried again
 PEEK = 8  # rounds that a block looks ahead for a partner with credit
 DEBT = 2.0  # swaps that one partner may be owed of one block
+RECEIPTS = 1024  # that one message carries
 EASE = (1 / 8, 1 / 2)  # a joiner's weight limit, at first and in the end
 
 
@@ -118,8 +122,7 @@ class Swaps:
         self._open: dict[int, Open] = {}  # in order of opening
         self._times: deque[float] = deque(maxlen=64)
         self._swap_time = 0.0
-        self._seen: dict[str, int] = {}
-        self._kept: dict[str, dict[int, tuple[int, object]]] = {}
+        self._answers = Answers(config.credit_max)
         self._due = [(0.0, i) for i in range(len(self.blocks))]
         self._waiting: set[int] = set()  # due, but held or without a partner
         self._receipts: dict[str, list[int]] = {}
@@ -128,19 +131,16 @@ class Swaps:
 
     def partners(self, live: Mapping[str, object]) -> None:
         """The view changed: forget who is not in it; swaps open with them stay unanswered, which is counted."""
-        for gone in [p for p in {*self.links, *self._kept, *self._receipts} if p not in live]:
-            self.abandon(gone)
+        for exchange in [e for e, o in self._open.items() if o.opened.partner not in live]:
+            self.tally.moved += self._close(exchange).opened.count
+        for gone in [p for p in {*self.links, *self._receipts} if p not in live]:
+            self.links.pop(gone, None)
+            self._receipts.pop(gone, None)
+        self._answers.partners(live)
         for block in self.blocks:
             block.debts = {p: d for p, d in block.debts.items() if p in live}
+            block.chosen = False  # other rows: who was alone may have a partner now
         self._wake_waiting()
-
-    def abandon(self, partner: str) -> None:
-        """The partner died or left."""
-        for exchange in [e for e, o in self._open.items() if o.opened.partner == partner]:
-            self.tally.moved += self._close(exchange).opened.count
-        self.links.pop(partner, None)
-        self._kept.pop(partner, None)
-        self._receipts.pop(partner, None)
 
     def link(self, partner: str) -> Link:
         return self.links.setdefault(partner, Link(self.config))
@@ -186,7 +186,7 @@ class Swaps:
 
     def unsent(self, exchange: int, now: float) -> None:
         """The transport had no room, or there is no route: the blocks are due again after the next receipt or tick."""
-        opened = self._close(exchange).opened
+        opened = self.withdrawn(exchange)
         self.link(opened.partner).full_until = now + FULL
         for i in range(opened.first, opened.first + opened.count):
             block = self.blocks[i]
@@ -195,28 +195,38 @@ class Swaps:
         self._due = [(self.blocks[i].due, i) for _, i in self._due]
         heapq.heapify(self._due)
 
-    def answered(self, partner: str, exchange: int, now: float, mixed: bool) -> Opened | None:
-        """An answer came. Returns what was opened, so that the change is applied; None for one that nobody waits for."""
+    def withdrawn(self, exchange: int) -> Opened:
+        """It could not be staged, so nothing was sent: the blocks are due again in their time."""
+        opened = self._close(exchange).opened
+        for block in self.blocks[opened.first : opened.first + opened.count]:
+            block.swaps -= 1
+        return opened
+
+    def asking(self, partner: str, exchange: int) -> Opened | None:
+        """The own swap that is open under this id with this partner; None where nobody waits for an answer."""
         entry = self._open.get(exchange)
-        if entry is None or entry.opened.partner != partner:
-            return None
-        self._close(exchange, now)
-        self._times.append(now - entry.opened.at)
+        return entry.opened if entry is not None and entry.opened.partner == partner else None
+
+    def answered(self, exchange: int, now: float, mixed: bool) -> None:
+        """The answer that was awaited came, and is what it should be."""
+        opened = self._close(exchange, now).opened
+        self._times.append(now - opened.at)
         self._swap_time = median(self._times)
         if mixed:
-            self._receipts.setdefault(partner, []).append(exchange)
-            self.tally.swapped += entry.opened.count
+            self._receipts.setdefault(opened.partner, []).append(exchange)
+            self.tally.swapped += opened.count
         else:
-            self.tally.declined += entry.opened.count
-        return entry.opened
+            self.tally.declined += opened.count
 
     def receipts(self, partner: str) -> tuple[int, ...]:
-        """Exchanges whose answers came and that the partner has not been `told` of."""
-        return tuple(self._receipts.get(partner, ()))
+        """Exchanges whose answers came and that the partner has not been `told` of, as many as go into one message."""
+        return tuple(self._receipts.get(partner, ())[:RECEIPTS])
 
     def told(self, partner: str) -> None:
-        """The receipts left with a message."""
-        self._receipts.pop(partner, None)
+        """These receipts left with a message."""
+        rest = self._receipts.pop(partner, [])[RECEIPTS:]
+        if rest:
+            self._receipts[partner] = rest
 
     def unreceipted(self) -> list[str]:
         """Partners with receipts to be told."""
@@ -229,34 +239,28 @@ class Swaps:
 
     def asked(self, partner: str, exchange: int, first: int, count: int, weight: float) -> Verdict:
         """A request came (with blocks; `count` 0 for a repeated one, by the header alone)."""
-        kept = self._kept.get(partner, {}).get(exchange)
+        kept = self._answers.find(partner, exchange)
         if kept is not None:
-            return Verdict(0, 0.0, kept[1])
-        if exchange <= self._seen.get(partner, -1) or self.closing:
+            return Verdict(0, 0.0, kept)
+        if not self._answers.first(partner, exchange) or self.closing:
             return Verdict(0, 0.0)
-        self._seen[partner] = exchange
         accepted = 0
         for bit in range(count):
             block = self.blocks[first + bit]
             if not (block.held and block.answered):
                 block.answered = block.held > 0
                 accepted |= 1 << bit
-        return Verdict(accepted, min(weight, self._weight(first, count)))
+        return Verdict(accepted, min(weight, self._weight(first, count)) if accepted else 0.0)
 
     def keep(self, partner: str, exchange: int, nbytes: int, answer: object) -> list[object]:
         """Keep an answer until its receipt; returns older ones that had to go because they exceed the partner's credit."""
-        kept = self._kept.setdefault(partner, {})
-        kept[exchange] = (nbytes, answer)
-        dropped = []
-        while sum(n for n, _ in kept.values()) > self.config.credit_max and len(kept) > 1:
-            dropped.append(kept.pop(next(iter(kept)))[1])
-            self.tally.forgotten += 1
+        dropped = self._answers.keep(partner, exchange, nbytes, answer)
+        self.tally.forgotten += len(dropped)
         return dropped
 
     def settled(self, partner: str, exchanges: Sequence[int]) -> list[object]:
         """The partner has these answers; returns them, so that their memory is freed."""
-        kept = self._kept.get(partner, {})
-        return [kept.pop(e)[1] for e in exchanges if e in kept]
+        return self._answers.settled(partner, exchanges)
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -270,13 +274,13 @@ class Swaps:
         if not self.ramp:
             return share
         low, high = EASE
-        done = min(b.round for b in self.blocks[first : first + count]) / self.ramp
+        done = min(b.swaps for b in self.blocks[first : first + count]) / self.ramp
         return min(share, low + (high - low) * min(done, 1.0))
 
     def _release_overdue(self, now: float) -> None:
         after = self._overdue_after
         for entry in self._open.values():
-            if now - entry.opened.at <= after:
+            if now < entry.opened.at + after:  # exactly as `wake` computes it
                 break
             if entry.holds:
                 self.tally.overdue += entry.opened.count
@@ -353,7 +357,8 @@ class Swaps:
     def _joins(self, group: Sequence[int], i: int) -> bool:
         last = self.blocks[group[-1]]
         nbytes = sum(self.blocks[g].nbytes for g in group) + self.blocks[i].nbytes
-        return i == group[-1] + 1 and self.blocks[i].run == last.run and nbytes <= self.config.message_bytes
+        fits = nbytes <= self.config.message_bytes and len(group) < BLOCKS
+        return i == group[-1] + 1 and self.blocks[i].run == last.run and fits
 
     def _start(self, partner: str, group: Sequence[int], now: float) -> Opened:
         opened = Opened(partner, self._next, group[0], len(group), self._weight(group[0], len(group)), now)
@@ -367,6 +372,7 @@ class Swaps:
             block = self.blocks[i]
             block.answered = block.answered and block.held > 0
             block.held += 1
+            block.swaps += 1
             block.due = now + self.interval
             heapq.heappush(self._due, (block.due, i))
         return opened
@@ -398,6 +404,8 @@ class Swaps:
             for i in range(entry.opened.first, entry.opened.first + entry.opened.count):
                 held[i] += entry.holds
         assert held == [b.held for b in self.blocks]
+        assert all(b.swaps >= 0 and b.due >= 0 for b in self.blocks)
+        self._answers.validate_state()
         assert max(held, default=0) <= self.config.open_max
         queued = sorted([i for _, i in self._due] + list(self._waiting))
         assert queued == list(range(len(self.blocks))), "each block is queued exactly once"

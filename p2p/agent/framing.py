@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from optim.codec import RAW, TABLE, Codec, fits, readable
+from p2p.agent.bundles import BLOCKS
 from p2p.errors import WireError
 from p2p.net import wire
 from p2p.net.messages import Shard
@@ -39,8 +40,8 @@ class Framing:
 
     def range(self, first: int, count: int) -> list[Block]:
         """The blocks that a header names; WireError unless they exist, in one run."""
-        if count < 1 or first < 0 or first + count > len(self.blocks):
-            raise WireError("blocks", f"blocks {first} to {first + count - 1} of {len(self.blocks)}")
+        if not 1 <= count <= BLOCKS or first < 0 or first + count > len(self.blocks):
+            raise WireError("blocks", f"{count} blocks from {first} of {len(self.blocks)}; {BLOCKS} in a message at most")
         blocks = list(self.blocks[first : first + count])
         if blocks[0].run != blocks[-1].run:
             raise WireError("blocks", "blocks of several runs in one message")

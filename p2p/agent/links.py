@@ -6,6 +6,7 @@ delivery rate (bytes delivered between its sending and its receipt, over that ti
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -57,8 +58,13 @@ class Link:
         return min(max(room, self.config.block_bytes), self.config.credit_max)
 
     def room(self, nbytes: int) -> bool:
-        """Whether a message of so many bytes may leave now; an idle link always takes a block."""
+        """Whether so many bytes may leave now; an idle link always takes a block."""
         return not self.full_until and self.under_way + nbytes <= self.credit
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way, and the connection has room: any one message may leave, however long."""
+        return not self.full_until and not self.parcels
 
     def retry(self, now: float) -> None:
         """Time passed: a connection that had no room may have some again."""
@@ -92,7 +98,12 @@ class Link:
         """Seconds that the bytes under way should take: round trip, and bytes over bandwidth."""
         return self.round_trip + (self.under_way / self.bandwidth if self.rates else 0.0)
 
-    def paused(self, now: float) -> bool:
-        """Whether the oldest parcel is out for more than twice what the link predicts: nothing new until it is answered."""
+    @property
+    def overdue(self) -> float:
+        """When the oldest parcel will be out for twice what the link predicts."""
         oldest = next(iter(self.parcels.values()), None)
-        return oldest is not None and now - oldest.sent > max(self.config.floor, 2 * self.expected())
+        return oldest.sent + max(self.config.floor, 2 * self.expected()) if oldest is not None else math.inf
+
+    def paused(self, now: float) -> bool:
+        """Whether a parcel is overdue: nothing new until it is answered."""
+        return now >= self.overdue

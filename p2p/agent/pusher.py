@@ -11,14 +11,14 @@ from torch import Tensor
 from optim import Gossip, Kind
 from optim.codec import RAW, Codec, writable
 from p2p.agent.activity import Activity, Calm, Pace
-from p2p.agent.framing import Framing
+from p2p.agent.framing import EMPTY, Framing
 from p2p.agent.post import Post
-from p2p.agent.rounds import Arrived, Mixed, Pushed, Rounds
+from p2p.agent.rounds import Arrived, Mixed, Pushed, Question, Rounds
 from p2p.agent.seat import Seat
 from p2p.agent.staging import Staging
 from p2p.config import Config
 from p2p.errors import WireError
-from p2p.net.messages import Message, Push, Settled
+from p2p.net.messages import Answer, Message, Push, Reask, Settled
 from p2p.net.transport import Route
 from p2p.report import Metrics
 from p2p.state.shards import Difference, Part, Published, Shards
@@ -77,6 +77,7 @@ class Pusher:
         self._late: list[Late] = []
         self._mixed: Mixed | None = None
         self._over: asyncio.Future[None] | None = None
+        self._closed = False
 
     # --- the trainer's thread --------------------------------------------------------------------------------------
 
@@ -112,16 +113,15 @@ class Pusher:
         seat, published = self._seat, self._offered
         assert published is not None, "offer comes first"
         if seat is None or len(seat.ids) < 2:
+            self._published = {}
             return
         round = self.rounds.next_round()
         self._published = {r: p for r, p in self._published.items() if r == round - 1} | {round: published}
-        self.rounds.begin(seat.plan(round), loop.time())
+        self.rounds.begin(seat.plan(round), loop.time(), silent=bool(published.nonfinite))
         self.tick(loop.time())
-        while not self.rounds.complete(loop.time()):
-            self._over = loop.create_future()
-            timer = loop.call_at(min(self.rounds.wake, loop.time() + LOOK), self._check)
-            await self._over
-            timer.cancel()
+        while not self._closed and not self.rounds.complete(loop.time()):
+            await self._event(loop)
+            self.tick(loop.time())
         self._mixed = self.rounds.finish()
         self.activity.skipped += self._mixed.skipped
 
@@ -157,9 +157,11 @@ class Pusher:
 
     def tick(self, now: float) -> None:
         """Send what credit allows, and the receipts."""
-        for push in self.rounds.tick(now):
-            if not self._push(push):
-                self.rounds.unsent(push, now)
+        for instruction in self.rounds.tick(now):
+            if isinstance(instruction, Question):
+                self.post.send(instruction.partner, Reask(instruction.exchange))
+            elif not self._push(instruction):
+                self.rounds.unsent(instruction, now)
         for partner, exchanges in self.rounds.receipts().items():
             self.post.send(partner, Settled(tuple(exchanges)))
 
@@ -174,17 +176,33 @@ class Pusher:
             self._pushed(sender, message, payload, now)
         elif isinstance(message, Settled):
             self.rounds.receipt(sender, message.exchanges, now)
+        elif isinstance(message, Reask):
+            has = self.rounds.has(sender, message.exchange)
+            self.post.answer(route, Answer(message.exchange, int(has), 0.0, self.pace.pulse, EMPTY))
+        elif isinstance(message, Answer):
+            self.rounds.told(sender, message.exchange, message.accepted != 0, now)
         self._check()
 
     def hasten(self) -> None:
         """Rounds go as fast as steps do."""
 
     def close(self) -> None:
-        """Nothing is owed to anybody after a round."""
+        """End the wait, if there is one; nothing is owed to anybody after a round."""
+        self._closed = True
+        self._check()
 
     drained = True
 
     # --- inside ----------------------------------------------------------------------------------------------------
+
+    async def _event(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Until something came, or the machine wants to look again."""
+        self._over = loop.create_future()
+        timer = loop.call_at(min(self.rounds.wake, loop.time() + LOOK), self._check)
+        try:
+            await self._over
+        finally:
+            timer.cancel()
 
     def _check(self) -> None:
         """Wake who waits in `arrivals`, to look again."""
@@ -192,9 +210,7 @@ class Pusher:
             self._over.set_result(None)
 
     def _push(self, push: Pushed) -> bool:
-        published = self._published.get(push.round)
-        if published is None or published.nonfinite:
-            return True  # nobody may have it
+        published = self._published[push.round]
         blocks = self.shards.blocks[push.first : push.first + push.count]
         codec = self._framing.codec_for(blocks[0], self.codec)
         nbytes = self._framing.nbytes(blocks, codec)

@@ -43,6 +43,14 @@ class Pushed:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """Instruction: ask `partner`, behind all that was pushed to it, whether `exchange` has come."""
+
+    partner: str
+    exchange: int
+
+
+@dataclass(frozen=True, slots=True)
 class Mixed:
     """Instruction: combine. `parts`: per neighbour, in neighbour order, its weight and its blocks (first -> payload)."""
 
@@ -66,7 +74,19 @@ class Neighbour:
 
     lags: deque[float] = field(default_factory=lambda: deque(maxlen=32))
     round: int = -1  # newest heard of
+    exchange: int = -1  # newest that came
     skips: int = 0  # in a row
+    ask_at: float = 0.0  # no question about what is under way before
+    pause: float = 0.0  # between two of them
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What one neighbour pushed of one round."""
+
+    weight: float = 0.0  # the sender's word on the pair's weight
+    blocks: set[int] = field(default_factory=set)
+    payloads: dict[int, object] = field(default_factory=dict)  # by first block, until they are combined
 
 
 @dataclass(slots=True)
@@ -74,6 +94,7 @@ class RoundTally:
     skipped: int = 0
     late: int = 0
     stale: int = 0
+    lost: int = 0  # pushes that a broken connection took along
     unequal: int = 0
     replaced: int = 0  # pushes that a newer round replaced before they had left
 
@@ -101,10 +122,8 @@ class Rounds:
         self._limit = math.inf
         self._next = first_id
         self._queue: dict[str, deque[Pushed]] = {}
-        self._arrived: dict[
-            tuple[int, str], dict[int, tuple[int, object]]
-        ] = {}  # (round, partner) -> first -> (count, payload)
-        self._weights: dict[tuple[int, str], float] = {}  # the sender's word on the pair's weight
+        self._out: dict[int, Pushed] = {}  # of this round, by exchange: to be sent again if they are lost
+        self._arrived: dict[tuple[int, str], Delivery] = {}  # by round and partner
         self._received: dict[str, list[int]] = {}
         self._passed: set[str] = set()  # not to be waited for in this round
         self._bundles = list(bundles(blocks, config.message_bytes))
@@ -115,32 +134,38 @@ class Rounds:
         """The own count, or the neighbours' where that has run ahead: who was stalled rejoins them."""
         own = self.plan.round + 1 if self.plan else self.first
         heard = sorted(n.round for n in self.neighbours.values() if n.round >= 0)
-        theirs = heard[len(heard) // 2] if heard and self.deadline.enabled else own
+        theirs = heard[(len(heard) - 1) // 2] if heard and self.deadline.enabled else own
         return theirs if theirs > own + AHEAD else own
 
-    def begin(self, plan: Plan, now: float) -> None:
-        """The state of `plan.round` is published; pushes come from `tick`, as credit allows."""
+    def begin(self, plan: Plan, now: float, silent: bool = False) -> None:
+        """The state of `plan.round` is published; pushes come from `tick`, as credit allows. `silent`: there are none."""
         self._before, self.plan, self._began, self.waiting = self.plan, plan, now, True
         self.tally.replaced += sum(map(len, self._queue.values()))
-        self._queue = {p: deque(self._pushes(plan.round, p, w)) for p, w in plan.outs}
+        self._queue = {p: deque(self._pushes(plan.round, p, w)) for p, w in plan.outs if not silent}
+        self._out = {}
         self._passed = {p for p, _ in plan.ins if self.slow(p)}
         self._limit = now + self._patience()
         self._arrived = {key: v for key, v in self._arrived.items() if key[0] >= plan.round - 1}
-        self._weights = {key: w for key, w in self._weights.items() if key[0] >= plan.round - 1}
         for partner, _ in plan.ins:
             self._open_early(partner, now)
 
-    def tick(self, now: float) -> Iterator[Pushed]:
-        """Pushes to send now. One that can't be sent is given back by `unsent`."""
+    def tick(self, now: float) -> Iterator[Pushed | Question]:
+        """What to send now. A push that can't be sent is given back by `unsent`."""
         for partner, queue in self._queue.items():
             link = self.link(partner)
             link.retry(now)
-            while queue and link.room(self._nbytes(queue[0])):
+            while queue and (link.idle or link.room(self._nbytes(queue[0]))):
                 push = queue.popleft()
+                self._out[push.exchange] = push
                 link.leave(push.exchange, self._nbytes(push), now)
                 yield push
+        for partner, link in self.links.items():
+            if now >= self._ask_at(partner, link):
+                yield self._question(partner, link, now)
 
     def unsent(self, push: Pushed, now: float) -> None:
+        """The transport had no room, or there is no route: the push leaves later, unless its round is over by then."""
+        del self._out[push.exchange]
         link = self.link(push.partner)
         link.unsend(push.exchange)
         link.full_until = now + 0.01
@@ -155,16 +180,17 @@ class Rounds:
     def wake(self) -> float:
         """When tick or complete has something to do next, if no event comes before."""
         times = [link.full_until for p, link in self.links.items() if link.full_until and self._queue.get(p)]
+        times += [self._ask_at(p, link) for p, link in self.links.items()]
         return min([*times, self._limit] if self.waiting else times, default=math.inf)
 
     def finish(self) -> Mixed:
         """End the round: what to combine, in neighbour order."""
         plan, parts, skipped = self._plan, [], []
         for partner, weight in plan.ins:
-            blocks = self._arrived.get((plan.round, partner), {})
-            if blocks:
-                parts.append((partner, weight, {first: payload for first, (_, payload) in blocks.items()}))
-                self._arrived[plan.round, partner] = {first: (count, None) for first, (count, _) in blocks.items()}
+            delivery = self._arrived.get((plan.round, partner))
+            if delivery is not None and delivery.blocks:
+                parts.append((partner, weight, delivery.payloads))
+                delivery.payloads = {}
             if not self._whole(partner):
                 skipped.append(partner)
                 self.neighbour(partner).skips += 1
@@ -180,23 +206,35 @@ class Rounds:
         """A push came."""
         self._received.setdefault(partner, []).append(exchange)
         neighbour = self.neighbour(partner)
-        neighbour.round = max(neighbour.round, round)
-        current = self._plan.round if self.plan else -1
-        self._weights[round, partner] = weight
-        if round > current:
-            return self._early(partner, round, first, count, payload, current)
-        plan = self.plan if round == current else self._before
-        if plan is None or plan.round != round:
+        neighbour.round, neighbour.exchange = max(neighbour.round, round), max(neighbour.exchange, exchange)
+        plan = self._plan_of(round)
+        early = self.plan is None or round > self.plan.round
+        if (plan is None and not early) or not self._take(partner, round, first, count, weight):
             self.tally.stale += 1
             return Arrived.STALE
+        if plan is None:
+            return self._early(partner, round, first, payload)
         if not self._equal(plan, partner):
+            del self._arrived[round, partner]
             return Arrived.UNEQUAL
-        return self._now(partner, round, first, count, payload, now, in_time=round == current and self.waiting)
+        return self._now(plan, partner, first, payload, now)
 
     def receipt(self, partner: str, exchanges: Sequence[int], now: float) -> None:
-        """The partner has these pushes: credit returns."""
+        """The partner has these pushes: credit returns. What left before them and is not among them was lost."""
+        link = self.link(partner)
         for exchange in exchanges:
+            link.receipt(exchange, now)
+        self._count_lost(partner, max(exchanges, default=0))
+
+    def has(self, partner: str, exchange: int) -> bool:
+        """The answer to a question: whether this push has come."""
+        return self.neighbour(partner).exchange >= exchange
+
+    def told(self, partner: str, exchange: int, has: bool, now: float) -> None:
+        """A question is answered."""
+        if has:
             self.link(partner).receipt(exchange, now)
+        self._count_lost(partner, exchange + 1)
 
     def receipts(self) -> dict[str, list[int]]:
         """Pushes that came and whose senders have not been told; to be told now."""
@@ -242,40 +280,54 @@ class Rounds:
 
     def _equal(self, plan: Plan, partner: str) -> bool:
         """Whether both ends computed the same weight; views may differ for a while."""
-        own, theirs = dict(plan.ins).get(partner, -1.0), self._weights[plan.round, partner]
+        own, theirs = dict(plan.ins).get(partner, -1.0), self._arrived[plan.round, partner].weight
         if math.isclose(own, theirs, rel_tol=1e-12):
             return True
         self.tally.unequal += 1
-        self._passed.add(partner)
+        if plan is self.plan:
+            self._passed.add(partner)
         return False
 
     def _open_early(self, partner: str, now: float) -> None:
         """What came before its round began is checked and timed now."""
-        if not self._arrived.get((self._plan.round, partner)):
+        if (self._plan.round, partner) not in self._arrived:
             return
         if not self._equal(self._plan, partner):
             del self._arrived[self._plan.round, partner]
         elif self._whole(partner):
             self._timely(partner, now)
 
-    def _early(self, partner: str, round: int, first: int, count: int, payload: object, current: int) -> Arrived:
-        """For a round to come; of a partner that runs far ahead only the newest rounds are kept."""
-        if self.waiting and not self._arrived.get((current, partner)):
-            self._passed.add(partner)  # it is past this round, nothing of it will come
-        for key in [k for k in self._arrived if k[1] == partner and current < k[0] <= round - AHEAD]:
+    def _plan_of(self, round: int) -> Plan | None:
+        """Of this round or the one before it."""
+        return next((p for p in (self.plan, self._before) if p is not None and p.round == round), None)
+
+    def _take(self, partner: str, round: int, first: int, count: int, weight: float) -> bool:
+        """Note which blocks came; False for those that had come. Of rounds far ahead only the newest are kept."""
+        self._arrived.setdefault((round, partner), Delivery())
+        current = self.plan.round if self.plan else -1
+        ahead = sorted(key for key in self._arrived if key[1] == partner and key[0] > current)
+        for key in ahead[:-AHEAD]:
             del self._arrived[key]
-        self._arrived.setdefault((round, partner), {})[first] = (count, payload)
+        delivery, blocks = self._arrived.get((round, partner)), range(first, first + count)
+        if delivery is None or not delivery.blocks.isdisjoint(blocks):
+            return False
+        delivery.blocks.update(blocks)
+        delivery.weight = weight
+        return True
+
+    def _early(self, partner: str, round: int, first: int, payload: object) -> Arrived:
+        """For a round to come: its sender is past the present one, of which nothing more will come."""
+        if self.waiting and (self._plan.round, partner) not in self._arrived:
+            self._passed.add(partner)
+        self._arrived[round, partner].payloads[first] = payload
         return Arrived.KEPT
 
-    def _now(self, partner: str, round: int, first: int, count: int, payload: object, now: float, in_time: bool) -> Arrived:
-        blocks = self._arrived.setdefault((round, partner), {})
-        if first in blocks:
-            self.tally.stale += 1
-            return Arrived.STALE
-        blocks[first] = (count, payload if in_time else None)
-        if round == self._plan.round and self._whole(partner):
+    def _now(self, plan: Plan, partner: str, first: int, payload: object, now: float) -> Arrived:
+        """For this round, in time or late, or for the one before."""
+        if plan is self.plan and self._whole(partner):
             self._timely(partner, now)
-        if in_time:
+        if plan is self.plan and self.waiting:
+            self._arrived[plan.round, partner].payloads[first] = payload
             return Arrived.KEPT
         self.tally.late += 1
         return Arrived.LATE
@@ -287,8 +339,8 @@ class Rounds:
             neighbour.skips = 0
 
     def _whole(self, partner: str) -> bool:
-        blocks = self._arrived.get((self._plan.round, partner), {})
-        return sum(count for count, _ in blocks.values()) == len(self.blocks)
+        delivery = self._arrived.get((self._plan.round, partner))
+        return delivery is not None and len(delivery.blocks) == len(self.blocks)
 
     def _pushes(self, round: int, partner: str, weight: float) -> Iterator[Pushed]:
         for first, count in self._bundles:
@@ -297,3 +349,24 @@ class Rounds:
 
     def _nbytes(self, push: Pushed) -> int:
         return sum(size for _, size in self.blocks[push.first : push.first + push.count])
+
+    def _ask_at(self, partner: str, link: Link) -> float:
+        return max(link.overdue, self.neighbour(partner).ask_at)
+
+    def _question(self, partner: str, link: Link, now: float) -> Question:
+        """A receipt is overdue. The answer comes behind all other receipts, so it tells what was lost."""
+        neighbour = self.neighbour(partner)
+        neighbour.pause = min(2 * neighbour.pause or self.config.floor, 10 * self.config.floor)
+        neighbour.ask_at = now + neighbour.pause
+        return Question(partner, next(reversed(link.parcels)))
+
+    def _count_lost(self, partner: str, before: int) -> None:
+        """What left before this exchange and is still under way never arrives: it is sent again if its round goes on."""
+        link, queue = self.link(partner), self._queue.get(partner)
+        self.neighbour(partner).pause = 0.0
+        for exchange in [e for e in link.parcels if e < before]:
+            link.unsend(exchange)
+            push = self._out.pop(exchange, None)
+            self.tally.lost += 1
+            if push is not None and queue is not None:
+                queue.append(push)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,7 @@ class Staging:
 
     def __init__(self) -> None:
         self._free: dict[int, list[Tensor]] = {}
-        self._leaving: deque[tuple[Sent, Tensor]] = deque()
+        self._leaving: list[tuple[Sent, Tensor]] = []
 
     def take(self, nbytes: int) -> Tensor:
         """A buffer of at least so many bytes; its content is arbitrary."""
@@ -32,5 +30,7 @@ class Staging:
             self._leaving.append((sent, buffer))
 
     def _reclaim(self) -> None:
-        while self._leaving and self._leaving[0][0].done:
-            self.give(self._leaving.popleft()[1])
+        """One message that is stuck must not hold back what left after it."""
+        leaving, self._leaving = self._leaving, []
+        for sent, buffer in leaving:
+            self.give(buffer, sent)

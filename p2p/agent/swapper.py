@@ -76,13 +76,13 @@ class Swapper:
 
     @property
     def round(self) -> int:
-        """Rounds of the block that had the most."""
-        return max((b.round for b in self.swaps.blocks), default=0)
+        """Own swaps of the block that had the most."""
+        return max((b.swaps for b in self.swaps.blocks), default=0)
 
     @property
     def mean_round(self) -> float:
-        """Rounds of the average block."""
-        return sum(b.round for b in self.swaps.blocks) / max(len(self.swaps.blocks), 1)
+        """Own swaps of the average block."""
+        return sum(b.swaps for b in self.swaps.blocks) / max(len(self.swaps.blocks), 1)
 
     def resume(self, step: int, round: int, members: int) -> None:
         """A joiner begins at its donor's step; its weight limit rises over its first 2 log2 n rounds."""
@@ -110,8 +110,8 @@ class Swapper:
         for instruction in self.swaps.tick(now):
             if isinstance(instruction, Repeat):
                 self.post.send(instruction.partner, Reask(instruction.exchange))
-            elif not self._ask(instruction):
-                self.swaps.unsent(instruction.exchange, now)
+            else:
+                self._ask(instruction, now)
         self._tell_receipts(now)
 
     @property
@@ -147,7 +147,7 @@ class Swapper:
     def _row(self, round: int) -> tuple[tuple[str, float], ...]:
         return self._seat.asks(round) if self._seat else ()
 
-    def _ask(self, opened: Opened) -> bool:
+    def _ask(self, opened: Opened, now: float) -> None:
         """Stage a copy of the blocks, so that what travels is exactly what was meant, and send it."""
         blocks = self.shards.blocks[opened.first : opened.first + opened.count]
         codec = self._framing.codec_for(blocks[0], self.codec)
@@ -157,27 +157,32 @@ class Swapper:
         if refused:
             self._nonfinite(refused)
             self._staging.give(buffer)
-            return False
+            self.swaps.withdrawn(opened.exchange)
+            return
         payload = writable(buffer[:nbytes])
         shard = self._framing.describe(opened.first, opened.count, blocks, codec, payload)
         ask = Ask(opened.exchange, opened.weight, self.pace.pulse, self.swaps.receipts(opened.partner), shard)
         sent = self.post.send(opened.partner, ask, payload)
         self._staging.give(buffer, sent)
-        if sent is not None:
-            self.swaps.link(opened.partner).sent += nbytes
-            self.swaps.told(opened.partner)
-        return sent is not None
+        if sent is None:
+            self.swaps.unsent(opened.exchange, now)
+            return
+        self.swaps.link(opened.partner).sent += nbytes
+        self.swaps.told(opened.partner)
 
     def _answered(self, sender: str, answer: Answer, payload: memoryview | None, now: float) -> None:
+        """What isn't what it should be leaves the swap open: the answer is asked for again."""
         self.pace.heard(sender, answer.pulse)
-        opened = self.swaps.answered(sender, answer.exchange, now, mixed=answer.accepted != 0)
-        if opened is None or not answer.accepted:
+        opened = self.swaps.asking(sender, answer.exchange)
+        if opened is None:
             return
-        self._check_weight(answer.weight)
-        blocks = [
-            b for b in self.shards.blocks[opened.first : opened.first + opened.count] if _bit(answer.accepted, b, opened.first)
-        ]
+        blocks = self._accepted(opened, answer.accepted)
+        if not blocks:
+            self.swaps.answered(answer.exchange, now, mixed=False)
+            return
+        self._check_weight(answer.weight, opened.weight)
         codec, pieces = self._framing.pieces(answer.shard, payload, blocks)
+        self.swaps.answered(answer.exchange, now, mixed=True)
         for i, piece in pieces:
             difference = self.shards.settle(i, piece, codec, answer.weight, answer.pulse.step)
             if not difference.finite:
@@ -185,6 +190,11 @@ class Swapper:
             self._differed(self.shards.blocks[i], difference)
         self.swaps.link(sender).received += payload.nbytes if payload is not None else 0
         self.activity.met(sender, answer.pulse)
+
+    def _accepted(self, opened: Opened, bits: int) -> list[Block]:
+        if not 0 <= bits < 1 << opened.count:
+            raise WireError("blocks", f"{bits:#x} accepts blocks that were not asked about")
+        return [b for b in self.shards.blocks[opened.first : opened.first + opened.count] if bits >> b.index - opened.first & 1]
 
     def _tell_receipts(self, now: float) -> None:
         """Receipts ride on requests; what found none within `settle_after` travels alone."""
@@ -203,7 +213,7 @@ class Swapper:
 
     def _asked(self, sender: str, route: Route, ask: Ask, payload: memoryview | None) -> None:
         self.pace.heard(sender, ask.pulse)
-        self._check_weight(ask.weight)
+        self._check_weight(ask.weight, 0.5)
         blocks = self._framing.range(ask.shard.first, ask.shard.count)
         codec, pieces = self._framing.pieces(ask.shard, payload, blocks)
         self._free(self.swaps.settled(sender, ask.settled))
@@ -249,6 +259,8 @@ class Swapper:
     def _again(self, sender: str, route: Route, exchange: int, kept: object | None) -> None:
         """Send a kept answer again, or decline in a few bytes."""
         if isinstance(kept, Kept):
+            if kept.sent is not None and not kept.sent.done:
+                return  # it is on its way
             answer = replace(kept.answer, pulse=self.pace.pulse)
             kept.sent = self.post.answer(route, answer, writable(kept.buffer[: kept.used]))
         else:
@@ -261,9 +273,9 @@ class Swapper:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
-    def _check_weight(self, weight: float) -> None:
-        if not 0 < weight <= 0.5:
-            raise WireError("weight", f"{weight} is not in (0, 1/2]")
+    def _check_weight(self, weight: float, limit: float) -> None:
+        if not 0 < weight <= limit:
+            raise WireError("weight", f"{weight} is not in (0, {limit}]")
 
     def _nonfinite(self, names: Sequence[str]) -> None:
         for name in names:
@@ -274,7 +286,3 @@ class Swapper:
         if difference.finite and block.kind is Kind.PARAMETER:
             self.activity.differed(difference.squared, block.elements)
             self.calm.differed(block.index, difference.squared / block.elements)
-
-
-def _bit(mask: int, block: Block, first: int) -> int:
-    return mask >> (block.index - first) & 1
