@@ -3,8 +3,8 @@
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -42,10 +42,23 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
+@contextmanager
+def taken_after_a_free_one() -> Iterator[int]:
+    """A port that is in use, below which there is a free one."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port: int = taken.getsockname()[1]
+            try:
+                socket.create_server(("127.0.0.1", port - 1)).close()
+            except OSError:
+                continue
+            yield port
+            return
+
+
 def test_a_port_in_use_is_named() -> None:
     async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
+        with taken_after_a_free_one() as port:
             transport = ZmqTransport(f"tcp://127.0.0.1:{port - 1}", secret=SECRET)
             with pytest.raises(ListenError, match=rf"can't listen on tcp://127.0.0.1:{port} \(data\): the port is in use"):
                 await transport.start(Nobody())
