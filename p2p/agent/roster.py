@@ -54,7 +54,7 @@ class Hints:
     def _expire(self, now: float) -> None:
         while self._hints:
             oldest = next(iter(self._hints))
-            if len(self._hints) <= self.MOST and self._hints[oldest].until > now:
+            if len(self._hints) < self.MOST and self._hints[oldest].until > now:
                 return
             del self._hints[oldest]
 
