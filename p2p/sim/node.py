@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
+from typing import Protocol
 
 from optim import Algorithm
 from optim import spec_of as algorithm_spec
 from p2p.agent.agent import Agent, Task, Who
+from p2p.agent.dissemination import Dissemination
 from p2p.config import Config
 from p2p.errors import JoinError
 from p2p.net.keys import Identity, swarm_id
 from p2p.net.memory import MemoryTransport
-from p2p.net.messages import Contract, Phase, Record
+from p2p.net.messages import Contract, News, Phase, Record
 from p2p.report import StepReport
 from p2p.sim.clock import Process, State
 from p2p.sim.compute import Compute
@@ -54,10 +57,25 @@ class Setting:
     config: Config
 
 
+class Registrar(Protocol):
+    """Who is told of comings and goings, at the moment when the node's state counts, or counts no longer."""
+
+    def entered(self, node: SimulatedNode) -> None: ...
+    def left(self, node: SimulatedNode) -> None: ...
+
+
 class SimulatedNode:
     """Node number `index`; everything random in it follows from the setting's seed and its number."""
 
-    def __init__(self, index: int, setting: Setting, transport: MemoryTransport, process: Process, log: NodeLog) -> None:
+    def __init__(
+        self,
+        index: int,
+        setting: Setting,
+        registrar: Registrar,
+        transport: MemoryTransport,
+        process: Process,
+        log: NodeLog,
+    ) -> None:
         self.index = index
         self.name = transport.host.name
         self.process = process
@@ -67,9 +85,10 @@ class SimulatedNode:
         self.steps = 0
         self.reports: list[StepReport] = []
         self.seconds: list[float] = []  # of each step, computation and waiting together
-        self.since = 0.0  # when it began to train
+        self.end = math.inf  # when it died or left
         self.log = log
         self._setting = setting
+        self._registrar = registrar
         self.model = setting.workload.model(index)
         self.optimizer = setting.workload.optimizer(self.model)
         self.shards = self._shards()
@@ -88,14 +107,14 @@ class SimulatedNode:
         await self.agent.open()
 
     async def enter(self, known: Sequence[Record]) -> None:
-        """Be there from the start, beside these nodes."""
-        self.agent.enter(self._task(), known)
+        """Be there from the start, beside these nodes, which all know of each other: nobody spreads it, nobody asks."""
+        self.agent.enter(self._task())
+        acquaint(self.agent, known)
         self.log.open = True
 
     async def live(self, steps: int | None) -> None:
         """Train to the end, and leave if told to."""
-        loop = asyncio.get_running_loop()
-        self.life, self.since = Life.TRAINING, loop.time()
+        self.life = Life.TRAINING
         while not (self.leaving or self.resting) and (steps is None or self.steps < steps):
             await self._step()
         self.life = Life.DONE
@@ -114,6 +133,7 @@ class SimulatedNode:
             self.log.write("failed", error=str(error))
             return
         self.shards.apply()
+        self._registrar.entered(self)
         self.agent.ready(offer)
         self.log.write("joined", step=offer.step)
         await self.live(steps)
@@ -121,8 +141,9 @@ class SimulatedNode:
     async def leave(self) -> None:
         """Say goodbye; its agent is gone then."""
         await self.agent.leave()
-        self.life = Life.LEFT
+        self.life, self.end = Life.LEFT, asyncio.get_running_loop().time()
         self.log.write("left")
+        self._registrar.left(self)
 
     async def _step(self) -> None:
         """What a trainer does: compute (at once, then let the time pass), update, exchange."""
@@ -175,3 +196,14 @@ class SimulatedNode:
     @property
     def stopped(self) -> bool:
         return self.process.state is State.STOPPED
+
+
+def acquaint(agent: Agent, known: Sequence[Record]) -> None:
+    """Put a swarm's members into an agent's membership as if all had heard of them long ago."""
+    membership = agent.membership
+    assert membership is not None
+    membership._merge(News(tuple(known)), "", agent.loop.time())
+    membership._flush()
+    membership._spreader._queue = Dissemination(agent.config.membership)
+    agent._look_around()
+    agent._arm()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +15,13 @@ from torch import Tensor, nn
 import optim
 import topology
 from optim import Algorithm
-from p2p.config import TEST, Config
-from p2p.net.memory import Network
+from p2p.config import LAN, Config
+from p2p.net.memory import SILENCE, Network
 from p2p.net.physics import Underlay
 from p2p.sim.clock import Process, VirtualLoop, run
 from p2p.sim.compute import Compute, Paced
 from p2p.sim.faults import Fault, Link, Schedule
+from p2p.sim.invariants import Ledger
 from p2p.sim.journal import Journal, NodeLog
 from p2p.sim.node import Life, Setting, SimulatedNode
 from p2p.sim.workloads import Averaging, Workload
@@ -64,7 +65,7 @@ class SimulatedSwarm:
         underlay: Underlay | None = None,
         faults: Sequence[Fault] = (),
         sites: Sequence[str] = ("",),
-        config: Config = TEST,
+        config: Config = LAN,
         scale: float = 1.0,
         sample: float | None = None,
     ) -> None:
@@ -77,6 +78,9 @@ class SimulatedSwarm:
         self.setting = _setting(
             seed, topology, algorithm, workload or Averaging(seed=seed), compute or Paced(seed=seed), config
         )
+        work = self.setting.workload
+        swaps = self.setting.algorithm.exchange == "swap"
+        self.ledger = Ledger(work) if swaps and isinstance(work, Averaging) else None
         self._given = nodes
         self._sites = tuple(sites)
         self._sample = sample
@@ -125,11 +129,12 @@ class SimulatedSwarm:
         known = [node.record() for node in self.nodes]
         for node in self.nodes:
             await node.process.spawn(node.enter(known))
+            self.entered(node)
 
     def _make(self, index: int) -> SimulatedNode:
         name = f"n{index}"
         transport = self.network.transport(name, self._sites[index % len(self._sites)])
-        node = SimulatedNode(index, self.setting, transport, Process(self._loop, name), NodeLog(self.journal, name))
+        node = SimulatedNode(index, self.setting, self, transport, Process(self._loop, name), NodeLog(self.journal, name))
         self.journal.introduce(node.agent.node, name)
         self.nodes.append(node)
         return node
@@ -215,6 +220,32 @@ class SimulatedSwarm:
     def _observe(self, text: str) -> None:
         self.journal.write("world", text, {})
 
+    def names(self, ids: Iterable[str]) -> list[str]:
+        """The names that go with node ids."""
+        known = {node.agent.node: node.name for node in self.nodes}
+        return sorted(known.get(id, id) for id in ids)
+
+    @property
+    def parted(self) -> bool:
+        """Whether anybody was ever given up while it lived: by a long cut, or in error."""
+        ends = {node.name: node.end for node in self.nodes}
+        given_up = [line.split() for line in self.journal.lines if " member " in line and " after=dead" in line]
+        return any(float(words[0]) < ends[words[3].removeprefix("node=")] for words in given_up)
+
+    # --- what nodes tell ---------------------------------------------------------------------------------------------
+
+    def entered(self, node: SimulatedNode) -> None:
+        if self.ledger is not None:
+            self.ledger.enter(node)
+
+    def left(self, node: SimulatedNode) -> None:
+        self._book_out(node)
+
+    def _book_out(self, node: SimulatedNode) -> None:
+        if self.ledger is not None:
+            self.ledger.gone(node)
+            self._loop.call_later(SILENCE, self.ledger.between, node, self.nodes, context=Context())
+
     # --- what faults do ----------------------------------------------------------------------------------------------
 
     def kill(self, node: int) -> bool:
@@ -263,9 +294,12 @@ class SimulatedSwarm:
         return True
 
     def _kill(self, node: SimulatedNode) -> None:
+        member = node.lives
         node.process.kill()
-        node.life = Life.KILLED
+        node.life, node.end = Life.KILLED, self._loop.time()
         self.network.crash(node.name)
+        if member:
+            self._book_out(node)
         self._changed.set()
 
     def _stall(self, node: SimulatedNode) -> None:

@@ -55,9 +55,35 @@ class Averaging:
     def gradient(self, node: int, model: nn.Module) -> None:
         """There is none, so the optimizer leaves the vector alone."""
 
+    def moved(self) -> Tensor:
+        """The sum of all nodes' local updates."""
+        return torch.zeros(self.size, dtype=torch.float64)
+
     def score(self, model: nn.Module) -> float:
         with torch.no_grad():
             return float(torch.cat([p.flatten() for p in model.parameters()]).square().mean().sqrt())
+
+
+@dataclass(frozen=True)
+class Drifting(Averaging):
+    """Averaging, while every step adds a normal vector to every node; the sum of these is known, for the ledger."""
+
+    _rngs: dict[int, np.random.Generator] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _moves: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=1.0)
+
+    def gradient(self, node: int, model: nn.Module) -> None:
+        if node not in self._rngs:
+            self._rngs[node] = np.random.default_rng([self.seed, node, 1])
+        update = torch.from_numpy(self._rngs[node].normal(size=self.size))
+        for parameter in model.parameters():
+            parameter.grad = -update
+        self._moves.append(update)
+
+    def moved(self) -> Tensor:
+        return torch.stack(self._moves).sum(0) if self._moves else super().moved()
 
 
 @cache
