@@ -106,6 +106,8 @@ class JoinConfig:
     back_off: float = 0.2
     """First pause before an address is tried again; doubles up to `back_off_max`."""
     back_off_max: float = 2.0
+    answer: float = 5.0
+    """A member has so long to answer a hello, or a request for its state."""
     progress: float = 10.0
     """A state transfer fails after so long without a block, never by its whole length."""
     consensus: float = 300.0

@@ -52,11 +52,14 @@ class ShardedSampler(Sampler[int]):
 
     def __len__(self) -> int:
         rank, count = self._place()
-        return len(range(rank, self._length, count))
+        return len(range(rank, self._length, count)) if self._order is None else len(self._stretch(rank, count))
 
     def _share(self, rank: int, count: int) -> npt.NDArray[np.int64]:
         rng = np.random.default_rng([self._seed, self._epoch.number])
         if self._order is None:
             return rng.permutation(self._length)[rank::count]
-        start, stop = (self._length * r // count for r in (rank, rank + 1))
-        return rng.permutation(self._order[start:stop])
+        return rng.permutation(self._order[self._stretch(rank, count)])
+
+    def _stretch(self, rank: int, count: int) -> range:
+        """The places, in the order of the labels, that are dealt to the node of this rank."""
+        return range(self._length * rank // count, self._length * (rank + 1) // count)

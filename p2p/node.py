@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import atexit
 import logging
 import math
 import os
 import random
 import time
-import weakref
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,24 +20,25 @@ from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.hooks import RemovableHandle
 
-import optim
-import topology as topologies
 from optim import Algorithm
-from p2p.agent.agent import Agent, Task, Who, short
+from p2p import schedule
+from p2p.agent.agent import Agent, Who, short
+from p2p.agent.averaging import pull_all
 from p2p.agent.consensus import Consensus, consensus
-from p2p.agent.entrance import Door
-from p2p.agent.records import LIVE, boot_incarnation
+from p2p.agent.records import boot_incarnation
 from p2p.config import LAN, Config
 from p2p.data import Epoch, ShardedSampler, Split
-from p2p.errors import ClosedError, ConfigError, JoinError, StateError
+from p2p.errors import ClosedError, ConfigError, StateError
 from p2p.net import keys
 from p2p.net.keys import Identity
-from p2p.net.messages import Contract, SnapshotOffer
+from p2p.net.messages import SnapshotOffer
 from p2p.net.zeromq import ZmqTransport
 from p2p.report import EventLog, StepReport
-from p2p.settings import ALGORITHM, TOPOLOGY, Settings, resolve
-from p2p.state import Mean, Shards, collect
+from p2p.settings import Settings, resolve
+from p2p.state import Mean
+from p2p.task import make_task
 from p2p.thread import LoopThread
 
 log = logging.getLogger("starlings")
@@ -108,8 +109,10 @@ class Node:
         self._averaging = self._gathered = self._closed = self._forked = False
         self._began = self._stepped = time.monotonic()
         config = replace(config, join=replace(config.join, timeout=settings.join_timeout))
+        self._hooks: list[RemovableHandle] = []
+        who, transport = self._who(), self._transport(config)
         self._events = EventLog(self._file("events-{}.jsonl"), time.time)
-        self._agent = self._make_agent(config)
+        self._agent = Agent(who, transport, config, random.Random(who.identity.node), self._events)
         self._thread = LoopThread("starlings-agent")
         try:
             self._start(config)
@@ -120,7 +123,7 @@ class Node:
             self._optimizers[0].register_step_pre_hook(self._before_step),
             self._optimizers[0].register_step_post_hook(self._after_step),
         ]
-        _watch_forks(self)
+        _open.add(self)
 
     # --- what there is to see ---------------------------------------------------------------------------------------
 
@@ -161,10 +164,11 @@ class Node:
 
     def sampler(self, data: Sized, *, split: Split = "shuffled", labels: Sequence[int] | None = None) -> ShardedSampler:
         """A torch Sampler of this node's share of each epoch; see ShardedSampler for what is promised."""
-        return ShardedSampler(data, self._contract.seed, self._place, self._epoch, split, labels)
+        return ShardedSampler(data, self._task.contract.seed, self._place, self._epoch, split, labels)
 
     def log(self, **scalars: float) -> None:
         """Write scalars to the event log, where the live view and the summary find them."""
+        self._alive()
         self._events.write("log", phase=self._phase, step=self._agent.step_count, **scalars)
         self._events.flush()
 
@@ -175,8 +179,9 @@ class Node:
         Their snapshots are pulled in turn, so they are not simultaneous; who stays silent past the deadline is left out. The
         own model comes back exactly at the end. `optimizer.step()` inside raises StateError.
         """
+        self._ready("averaged()")
         mean = Mean(self._task.shards)
-        self._thread.call(self._pull_all(mean))
+        self._thread.call(pull_all(self._agent, mean))
         self._averaging = True
         try:
             with mean.applied():
@@ -190,7 +195,7 @@ class Node:
         `tolerance` is relative to the root mean square of the parameters. Returns at the latest after `timeout` seconds
         (300), with the state that there is then, how far apart it is, and who still trains (they are not stopped).
         """
-        self._alive()
+        self._ready("consensus()")
         limit = self._agent.config.join.consensus if timeout is None else timeout
         result = self._thread.call(consensus(self._agent, tolerance * _scale(self.model), limit))
         self._phase = "average"
@@ -201,8 +206,10 @@ class Node:
         return result
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as safetensors."""
-        save_model(self.model, str(path))
+        """Write the model as safetensors, whole or not at all; in `averaged()` that is the average."""
+        part = Path(f"{os.fspath(path)}.part")
+        save_model(getattr(self.model, "_orig_mod", self.model), str(part))  # torch.compile's wrapper would add to the names
+        os.replace(part, path)
 
     def close(self) -> None:
         """Leave the swarm: open swaps are drained, the others are told. A second call does nothing."""
@@ -212,9 +219,8 @@ class Node:
             hook.remove()
         sent, received = self._agent.post.sent, self._agent.post.received
         seconds = time.monotonic() - self._began
-        self._shut()
         self._events.write("end", steps=self._agent.step_count, seconds=seconds, sent=sent, received=received)
-        self._events.close()
+        self._shut()
 
     def __enter__(self) -> Node:
         return self
@@ -225,11 +231,7 @@ class Node:
     # --- hooks --------------------------------------------------------------------------------------------------------
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._averaging:
-            raise StateError("optimizer.step() inside node.averaged(): the model holds the average there")
-        self._alive()
-        if not self._gathered:
-            self._gather()
+        self._ready("optimizer.step()")
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         found = getattr(optimizer, "found_inf", None)  # set by a GradScaler on fused optimizers
@@ -248,8 +250,15 @@ class Node:
         self._events.step(report, now - self._stepped)
         self._stepped = now
 
+    def _ready(self, what: str) -> None:
+        """What needs the others, and the node's own model, first waits for `wait_for` members."""
+        if self._averaging:
+            raise StateError(f"{what} inside node.averaged(): the model holds the average there")
+        self._alive()
+        if not self._gathered:
+            self._gather()
+
     def _gather(self) -> None:
-        """The first step waits for `wait_for` members."""
         wanted = self._settings.wait_for
         if wanted > 1 and not self._thread.call(self._agent.members(wanted, self._agent.config.join.timeout)):
             log.warning("%d of %d members are here; training begins without the others", len(self._agent.view), wanted)
@@ -264,26 +273,23 @@ class Node:
 
     # --- beginning and end --------------------------------------------------------------------------------------------
 
-    def _make_agent(self, config: Config) -> Agent:
-        settings = self._settings
-        key = self._file("node-{}.key")
+    def _who(self) -> Who:
+        key, secret = self._file("node-{}.key"), self._settings.secret
         identity = Identity.load_or_create(key) if key else Identity.from_seed(os.urandom(keys.KEY_BYTES))
         incarnation = boot_incarnation(-1, time.time_ns() // 1_000_000)
-        who = Who(identity, incarnation, keys.swarm_id(settings.secret), settings.site)
-        transport = ZmqTransport(
-            settings.listen, advertise=settings.advertise, secret=settings.secret, insecure=settings.insecure
-        )
-        return Agent(who, transport, config, random.Random(identity.node), self._events)
+        return Who(identity, incarnation, keys.swarm_id(secret), self._settings.site)
+
+    def _transport(self, config: Config) -> ZmqTransport:
+        s = self._settings
+        return ZmqTransport(s.listen, advertise=s.advertise, secret=s.secret, insecure=s.insecure, config=config.net)
 
     def _start(self, config: Config) -> None:
         call, agent = self._thread.call, self._agent
         call(agent.open())
         door = call(agent.knock(self._settings.peers)) if self._settings.peers else None
-        self._task = self._make_task(door, config)
-        self._contract = self._task.contract
-        optim.check(self._task.algorithm, self._task.topology, self._settings.wait_for)
+        self._task = make_task(self.model, self._optimizers, self._settings, config, door.terms.contract if door else None)
         if self._scheduler is not None:
-            agent.scheduler = self._schedule
+            agent.scheduler = partial(schedule.dump, self._scheduler)
         if door is None:
             call(_soon(agent.enter, self._task))
         else:
@@ -295,57 +301,28 @@ class Node:
         file = f" --secret-file {self._secret_file()}" if self._settings.secret else ""
         log.info("node %s is in the swarm; to join: starlings join %s%s SCRIPT", self.id, self.address, file)
 
-    def _make_task(self, door: Door | None, config: Config) -> Task:
-        """The contract: what the keywords say, else the swarm's terms, else the defaults."""
-        theirs = door.terms.contract if door else None
-        algorithm = _made(optim.make, self._settings.algorithm, theirs.algorithm if theirs else None, ALGORITHM)
-        topology = _made(topologies.make, self._settings.topology, theirs.topology if theirs else None, TOPOLOGY)
-        sources = collect(self.model, self._optimizers, state=algorithm.shares_state)
-        shards = Shards(sources, block_bytes=config.exchange.block_bytes, live=algorithm.exchange == "swap")
-        contract = Contract(
-            shards.schema.fingerprint,
-            shards.schema.hashes,
-            "+".join(type(optimizer).__name__ for optimizer in self._optimizers),
-            optim.spec_of(algorithm),
-            topologies.spec_of(topology),
-            topologies.fingerprint(topology),
-            theirs.seed if theirs else config.seed,
-        )
-        return Task(contract, algorithm, topology, shards)
-
     def _take(self, offer: SnapshotOffer) -> None:
         """A donor's state becomes this node's."""
+        if self._scheduler is not None and offer.scheduler:
+            schedule.load(self._scheduler, offer.scheduler)
         self._task.shards.apply()
         self._epoch.number = offer.epoch
-        if self._scheduler is not None and offer.scheduler:
-            self._scheduler.load_state_dict(json.loads(offer.scheduler))
-            for group, rate in zip(self._scheduler.optimizer.param_groups, self._scheduler.get_last_lr(), strict=True):
-                group["lr"] = rate
         self._thread.call(_soon(self._agent.ready, offer))
 
-    def _schedule(self) -> str:
-        assert self._scheduler is not None
-        return json.dumps({k: v for k, v in self._scheduler.state_dict().items() if _plain(v)})
-
-    async def _pull_all(self, mean: Mean) -> None:
-        membership = self._agent.membership
-        others = [m.id for m in self._agent.view.members if m.id != self._agent.node]
-        for node in others:
-            if membership is None or membership.members[node].state not in LIVE:
-                continue
-            with suppress(JoinError):
-                await self._agent.pull(node, lambda index, data, codec, step: mean.put(index, data, codec))
-            mean.close()
-
     def _place(self) -> tuple[int, int]:
+        self._ready("sampling")
         view = self._agent.view
         return view.index(self._agent.node), len(view)
 
     def _shut(self) -> None:
         self._closed = True
-        with suppress(ClosedError):
-            self._thread.call(self._agent.leave())
-        self._thread.stop()
+        _open.discard(self)
+        try:
+            with suppress(ClosedError):
+                self._thread.call(self._agent.leave())
+        finally:
+            self._thread.stop()
+            self._events.close()
 
     def _file(self, name: str) -> Path | None:
         return self._settings.run_dir / name.format(self._settings.index) if self._settings.run_dir else None
@@ -361,20 +338,6 @@ class Node:
             transport.abandon_after_fork()
 
 
-def _made(make: Any, own: object | None, theirs: str | None, default: str) -> Any:
-    """The own choice, else the swarm's (built-in names only: nobody imports a module that a peer names), else the default."""
-    if own is not None:
-        return make(own)
-    return make(theirs, builtin_only=True) if theirs else make(default)
-
-
-def _plain(value: object) -> bool:
-    """Whether JSON can hold it: a scheduler's lambdas and wrapped functions stay the joiner's own."""
-    if isinstance(value, list | tuple):
-        return all(map(_plain, value))
-    return value is None or isinstance(value, bool | int | float | str)
-
-
 async def _soon(function: Any, *args: Any) -> None:
     """Call a plain function on the loop."""
     function(*args)
@@ -387,16 +350,20 @@ def _scale(model: nn.Module) -> float:
     return math.sqrt(squares / max(sum(p.numel() for p in parameters), 1))
 
 
-_nodes: weakref.WeakSet[Node] = weakref.WeakSet()
-
-
-def _watch_forks(node: Node) -> None:
-    _nodes.add(node)
+_open: set[Node] = set()
+"""Nodes that have not left yet."""
 
 
 def _forked() -> None:
-    for node in list(_nodes):
+    for node in _open:
         node._abandon()
+
+
+@atexit.register
+def _leave() -> None:
+    """A script that ends without `close` leaves the swarm all the same."""
+    for node in list(_open):
+        node.close()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,18 +55,20 @@ def resolve(
     key = _secret(secret if secret is not None else given("SECRET"))
     open_to_all = insecure if insecure is not None else given("INSECURE") == "1"
     everywhere = "tcp://*:0" if key or open_to_all else "tcp://127.0.0.1:0"
-    addresses = [peers] if isinstance(peers, str) else list(peers)
+    addresses = _addresses(peers) or _addresses(given("PEERS") or "")
     run_dir = given("RUN_DIR")
     return Settings(
-        peers=tuple(addresses or (given("PEERS") or "").replace(",", " ").split()),
+        peers=addresses,
         secret=key,
         listen=listen or given("LISTEN") or everywhere,
         advertise=advertise or given("ADVERTISE"),
         topology=topology if topology is not None else given("TOPOLOGY"),
         algorithm=algorithm if algorithm is not None else given("ALGORITHM"),
         site=site if site is not None else given("SITE") or "",
-        wait_for=wait_for if wait_for is not None else _whole("WAIT_FOR", given("WAIT_FOR") or "1"),
-        join_timeout=join_timeout if join_timeout is not None else _seconds("JOIN_TIMEOUT", given("JOIN_TIMEOUT") or "10"),
+        wait_for=_members(wait_for if wait_for is not None else _whole("WAIT_FOR", given("WAIT_FOR") or "1")),
+        join_timeout=_timeout(
+            join_timeout if join_timeout is not None else _seconds("JOIN_TIMEOUT", given("JOIN_TIMEOUT") or "10")
+        ),
         insecure=open_to_all,
         run_dir=Path(run_dir) if run_dir else None,
         index=_whole("INDEX", given("INDEX") or "0"),
@@ -81,8 +84,26 @@ def _secret(secret: bytes | str | os.PathLike[str] | None) -> bytes | None:
     return keys.read_secret(secret)
 
 
+def _addresses(peers: Sequence[str] | str) -> tuple[str, ...]:
+    """Each address once; a string may hold several, between commas or spaces."""
+    found = peers.replace(",", " ").split() if isinstance(peers, str) else peers
+    return tuple(dict.fromkeys(found))
+
+
+def _members(wait_for: int) -> int:
+    if wait_for < 1:
+        raise ConfigError(f"wait_for is {wait_for}: a node waits for 1 member, itself, or for more")
+    return wait_for
+
+
+def _timeout(seconds: float) -> float:
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"join_timeout is {seconds}: seconds above 0 are expected")
+    return seconds
+
+
 def _whole(name: str, text: str) -> int:
-    if not text.isdigit():
+    if not text.isdecimal():
         raise ConfigError(f"STARLINGS_{name} is {text!r}: a whole number is expected")
     return int(text)
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from p2p.errors import ClosedError
 
 T = TypeVar("T")
+
+LOOK = 1.0
+"""Seconds after which a waiting caller looks again whether the loop still runs."""
 
 
 class LoopThread:
@@ -21,29 +26,40 @@ class LoopThread:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it on the loop and wait for its result; an interrupt of the waiting cancels it."""
+        """Run it on the loop and wait for its result; an interrupt of the waiting cancels it.
+
+        Raises ClosedError where the loop has ended, or ends meanwhile.
+        """
         if not self._thread.is_alive():
             coroutine.close()
             raise ClosedError("the node has left the swarm")
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
-            return future.result()
+            return self._result(future)
         except BaseException:
             future.cancel()
             raise
 
     def stop(self) -> None:
         """End the loop and its thread; a second call does nothing."""
-        if self._thread.is_alive():
+        with suppress(RuntimeError):  # closed already
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(5)
-        if not self.loop.is_closed() and not self._thread.is_alive():
-            self.loop.close()
+        self._thread.join(5)
+
+    def _result(self, future: Future[T]) -> T:
+        while not future.done() and self._thread.is_alive():
+            wait([future], LOOK)
+        if not future.done() or future.cancelled():
+            raise ClosedError("the node has left the swarm")
+        return future.result()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-        pending = asyncio.all_tasks(self.loop)
-        for task in pending:
-            task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        try:
+            self.loop.run_forever()
+        finally:
+            pending = asyncio.all_tasks(self.loop)
+            for task in pending:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+            self.loop.close()

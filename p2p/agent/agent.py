@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from optim import Algorithm, Async, Gossip
 from p2p.agent import terms
 from p2p.agent.activity import Activity
-from p2p.agent.donor import Donor, Pull, Take
+from p2p.agent.donor import BusyError, Donor, Pull, Take
 from p2p.agent.entrance import Door, Entrance
 from p2p.agent.framing import Framing
 from p2p.agent.instructions import Changed, Instruction, Refused, Send
@@ -25,7 +25,7 @@ from p2p.agent.seat import Seat
 from p2p.agent.swapper import Swapper
 from p2p.agent.view import View
 from p2p.config import Config
-from p2p.errors import JoinError, WireError
+from p2p.errors import ClosedError, JoinError, WireError
 from p2p.net import messages, wire
 from p2p.net.keys import Identity, verify_record
 from p2p.net.messages import (
@@ -60,6 +60,7 @@ from p2p.net.messages import (
 )
 from p2p.net.transport import Route, Transport
 from p2p.report import EventLog, Metrics, StepReport
+from p2p.state.layout import Block
 from p2p.state.shards import Shards
 from topology import Topology
 
@@ -67,8 +68,6 @@ log = logging.getLogger("starlings")
 
 Handler = Callable[[Envelope, Route, Message, memoryview | None], None]
 
-ANSWER = 5.0
-"""Seconds that a member has to answer a hello or a request for a snapshot."""
 LINGER = 0.3
 """Seconds that a leaving node goes on, so that the others hear it."""
 STALE_MIXING = 3.0
@@ -184,7 +183,7 @@ class Agent:
         """
         self.enter(task, phase=Phase.JOINING)
         assert self.membership is not None
-        answer = await self.requests.ask(door.route, Hello(task.contract, self.membership.record), ANSWER)
+        answer = await self.requests.ask(door.route, Hello(task.contract, self.membership.record), self.config.join.answer)
         if isinstance(answer, Refusal):
             raise terms.refused(answer, task.contract, task.shards.schema)
         if not isinstance(answer, Welcome):
@@ -225,17 +224,19 @@ class Agent:
 
     async def leave(self) -> None:
         """Drain open swaps, say goodbye, hang up; a second call does nothing."""
-        if self.membership is not None and self.exchange is not None:
-            self.exchange.close()
-            await self._drain()
-            self._perform(self.membership.leave(self.loop.time()))
-            await asyncio.sleep(LINGER if len(self.view) > 1 else 0)
-        self.membership = None
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in self._background:
-            task.cancel()
-        await self.transport.close()
+        try:
+            if self.membership is not None and self.exchange is not None:
+                self.exchange.close()
+                await self._drain()
+                self._perform(self.membership.leave(self.loop.time()))
+                await asyncio.sleep(LINGER if len(self.view) > 1 else 0)
+        finally:
+            self.membership = None
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._background:
+                task.cancel()
+            await self.transport.close()
 
     # --- the step: the trainer's thread -----------------------------------------------------------------------------
 
@@ -269,14 +270,17 @@ class Agent:
         assert self.exchange is not None
         self.exchange.settle()
         self.report = self._reported()
-        self.loop.call_soon_threadsafe(self._stepped, self.step_count, self.loop.time())
+        try:
+            self.loop.call_soon_threadsafe(self._stepped, self.step_count, self.loop.time())
+        except RuntimeError:  # the loop is closed: another thread left meanwhile
+            raise ClosedError("the node has left the swarm") from None
         return self.report
 
     @property
     def progress(self) -> float:
-        """The swarm-wide step: the mean of the live members' as last heard."""
-        assert self.membership is not None
-        live = [info for node, info in self.membership.members.items() if info.state in LIVE and node != self.node]
+        """The swarm-wide step: the mean of the live members' as last heard; the own one after leaving."""
+        members = self.membership.members if self.membership is not None else {}
+        live = [info for node, info in members.items() if info.state in LIVE and node != self.node]
         steps = [info.pulse.step for info in live if info.pulse.step]
         return (self.step_count + sum(steps)) / (1 + len(steps))
 
@@ -365,6 +369,7 @@ class Agent:
         self._perform(self.membership.tick(now))
         self._look_around()
         self.exchange.tick(now)
+        self.donor.sweep(now)
         self.events.flush()
         self._arm()
 
@@ -482,15 +487,20 @@ class Agent:
 
     # --- state of others ---------------------------------------------------------------------------------------------
 
-    async def pull(self, node: str, take: Take) -> SnapshotOffer:
-        """A member's snapshot, block by block. Raises JoinError where it won't or can't."""
+    async def pull(self, node: str, take: Take, wanted: Sequence[Block]) -> SnapshotOffer:
+        """A member's snapshot, block by block. Raises JoinError where it won't or can't, BusyError where it serves others."""
         route = self.post.route(node)
         if route is None:
             raise JoinError(f"no way to node {short(node)}")
-        offer = await self.requests.ask(route, SnapshotRequest(), ANSWER)
+        try:
+            offer = await self.requests.ask(route, SnapshotRequest(), self.config.join.answer)
+        except JoinError as error:
+            raise JoinError(f"node {short(node)}: {error}") from None
+        if isinstance(offer, Refusal):
+            raise BusyError(f"node {short(node)}: {offer.theirs}")
         if not isinstance(offer, SnapshotOffer):
-            raise JoinError(f"node {short(node)}: {offer.theirs if isinstance(offer, Refusal) else 'an unexpected answer'}")
-        pull = self._pulls[node] = Pull(self.framing, self.config, self.post, node, offer, take)
+            raise JoinError(f"node {short(node)}: an unexpected answer: {type(offer).__name__}")
+        pull = self._pulls[node] = Pull(self.framing, self.config, self.post, node, offer, take, wanted)
         try:
             await pull.run()
         finally:
@@ -504,7 +514,7 @@ class Agent:
         while self.loop.time() < deadline:
             for member in self.view.members:
                 try:
-                    return await self.pull(member.id, shards.set_block)
+                    return await self.pull(member.id, shards.set_block, shards.blocks)
                 except JoinError as error:
                     why = str(error)
             await asyncio.sleep(self.config.join.back_off)

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from p2p.agent.activity import Activity
 from p2p.net.messages import Phase
 
 if TYPE_CHECKING:
@@ -35,10 +36,11 @@ async def consensus(agent: Agent, tolerance: float, timeout: float) -> Consensus
     began = agent.loop.time()
     assert agent.exchange is not None
     agent.announce(Phase.ARRIVED)
+    _meet(agent)
     hastened = done = False
     distance = agent.report.distance if agent.report else 0.0
     while not done and agent.loop.time() - began < timeout:
-        await _exchange(agent)
+        await _exchange(agent, began + timeout)
         distance = _distance(agent, distance)
         if not hastened and _all_in(agent, Phase.ARRIVED):
             hastened = True
@@ -47,18 +49,32 @@ async def consensus(agent: Agent, tolerance: float, timeout: float) -> Consensus
         if hastened and _own_phase(agent) < Phase.DONE and _calm(agent):
             agent.announce(Phase.DONE)
         done = _all_in(agent, Phase.DONE)
-    if not agent.waits:
-        agent.exchange.offer(agent.step_count)  # what the last swaps brought joins the model
+    _meet(agent)
     return Consensus(done, distance, _missing(agent), agent.loop.time() - began)
 
 
-async def _exchange(agent: Agent) -> None:
-    """Let exchanges go on for a moment."""
-    if agent.waits and len(agent.view) > 1:
-        await agent.step()
-        await asyncio.sleep(0)
-    else:
+def _meet(agent: Agent) -> None:
+    """What changed in the model since the last step joins the swaps, what they brought joins the model."""
+    if not agent.waits and agent.exchange is not None:
+        agent.exchange.offer(agent.step_count)
+
+
+async def _exchange(agent: Agent, deadline: float) -> None:
+    """Let exchanges go on for a moment; where all take part in rounds, that is one round."""
+    if not agent.waits or len(agent.view) < 2:
         await asyncio.sleep(LOOK)
+        return
+    assert agent.exchange is not None
+    agent.exchange.offer(agent.step_count)
+    arrivals = asyncio.ensure_future(agent.exchange.arrivals())
+    try:
+        while not arrivals.done() and not _all_in(agent, Phase.DONE) and agent.loop.time() < deadline:
+            await asyncio.wait([arrivals], timeout=LOOK)
+    finally:
+        arrivals.cancel()  # the last ones do not come: who is done may have stopped
+    if arrivals.done():
+        agent.exchange.settle()
+    await asyncio.sleep(0)
 
 
 def _calm(agent: Agent) -> bool:
@@ -88,8 +104,6 @@ def _missing(agent: Agent) -> tuple[str, ...]:
 def _distance(agent: Agent, before: float) -> float:
     """Of the exchanges since the last look."""
     assert agent.exchange is not None
-    if agent.waits:
-        return agent.report.distance if agent.report else before
     distance = agent.exchange.activity.distance()
-    agent.exchange.activity = type(agent.exchange.activity)()
+    agent.exchange.activity = Activity()
     return before if distance is None else distance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -17,8 +17,14 @@ from p2p.config import Config
 from p2p.errors import JoinError
 from p2p.net.messages import BlocksRequest, Refusal, SnapshotBlocks, SnapshotDone, SnapshotOffer
 from p2p.net.transport import Route
+from p2p.state.layout import Block
 from p2p.state.shards import Shards
 from p2p.state.snapshot import Snapshot
+
+
+class BusyError(JoinError):
+    """The member serves others just now."""
+
 
 GUESTS = 2
 """Joiners served at once; all of them from the same snapshot."""
@@ -52,7 +58,7 @@ class Donor:
 
     async def requested(self, node: str, route: Route, offer: SnapshotOffer, now: float) -> None:
         """A joiner wants a snapshot of now: `offer` says which step that is."""
-        self._sweep(now)
+        self.sweep(now)
         if self._pinned is not None and len(self._pinned.guests) >= GUESTS and node not in self._pinned.guests:
             self.post.answer(route, Refusal("busy", f"{GUESTS} joiners are being served; try another member", 0))
             return
@@ -81,9 +87,9 @@ class Donor:
         """The joiner has all that it wants."""
         if self._pinned is not None:
             self._pinned.guests.pop(node, None)
-        self._sweep(now)
+        self.sweep(now)
 
-    def _sweep(self, now: float) -> None:
+    def sweep(self, now: float) -> None:
         """Forget silent guests, and the snapshot with the last one: its memory is the size of the shared state."""
         if self._pinned is None:
             return
@@ -99,9 +105,21 @@ Take = Callable[[int, Tensor, Codec, int], None]
 
 
 class Pull:
-    """A joiner's side of one snapshot: every block once, each answer checked; fails after `progress` seconds without one."""
+    """A joiner's side of one snapshot: every message with wanted blocks once, each answer checked.
 
-    def __init__(self, framing: Framing, config: Config, post: Post, donor: str, offer: SnapshotOffer, take: Take) -> None:
+    Fails after `progress` seconds without one.
+    """
+
+    def __init__(
+        self,
+        framing: Framing,
+        config: Config,
+        post: Post,
+        donor: str,
+        offer: SnapshotOffer,
+        take: Take,
+        wanted: Sequence[Block],
+    ) -> None:
         self.donor = donor
         self.offer = offer
         self._post = post
@@ -109,12 +127,23 @@ class Pull:
         self._framing = framing
         self._progress = config.join.progress
         sizes = [(b.run, b.nbytes) for b in framing.blocks]
-        self._todo = deque(bundles(sizes, config.exchange.message_bytes))
+        numbers = {block.index for block in wanted}
+        self._todo = deque(
+            (first, count)
+            for first, count in bundles(sizes, config.exchange.message_bytes)
+            if not numbers.isdisjoint(range(first, first + count))
+        )
         self._open: dict[int, int] = {}  # first block -> count
         self._came = asyncio.Event()
 
     async def run(self) -> None:
         """Until all blocks are here. Raises JoinError where nothing comes for too long."""
+        try:
+            await self._fetch()
+        finally:
+            self._post.send(self.donor, SnapshotDone(self.offer.snapshot))
+
+    async def _fetch(self) -> None:
         patience = self._progress
         while self._todo or self._open:
             self._ask()
@@ -127,7 +156,6 @@ class Pull:
                 if patience <= 0:
                     raise JoinError(f"node {self.donor[:10]} sent no state for {self._progress:g} s") from None
                 self._again()
-        self._post.send(self.donor, SnapshotDone(self.offer.snapshot))
 
     def received(self, message: SnapshotBlocks, payload: memoryview | None) -> None:
         """Blocks came. Raises WireError where they are not what was asked for."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from p2p.agent.requests import Requests
 from p2p.config import JoinConfig
 from p2p.errors import ContractError, JoinError, SecretError
-from p2p.net.messages import PROTOCOL, Knock, Message, Terms
+from p2p.net.messages import PROTOCOL, Knock, Refusal, Terms
 from p2p.net.transport import Route
 
 ANSWER = 2.0
@@ -32,14 +32,16 @@ class Entrance:
         self._requests = requests
         self._config = config
         self._why: dict[str, JoinError] = {}  # per address, why not
+        self._routes: dict[str, Route] = {}
 
     async def knock(self, addresses: Sequence[str]) -> Door:
-        """The first that opens. Raises JoinError, which says per address why not."""
+        """The first that opens; the others are let go. Raises JoinError, which says per address why not."""
         tasks = [asyncio.ensure_future(self._insist(address)) for address in addresses]
         try:
             async with asyncio.timeout(self._config.timeout):
                 for done in asyncio.as_completed(tasks):
                     if door := await done:
+                        self._forget_but(door)
                         return door
         except TimeoutError:
             pass
@@ -52,9 +54,14 @@ class Entrance:
     async def _insist(self, address: str) -> Door | None:
         """Knock until somebody opens; None where no patience will help."""
         pause = self._config.back_off
+        try:
+            route = self._routes[address] = self._requests.dial(address)
+        except JoinError as error:
+            self._why[address] = error
+            return None
         while True:
             try:
-                return await self._once(address)
+                return await self._once(address, route)
             except (SecretError, ContractError) as error:
                 self._why[address] = error
                 return None
@@ -63,24 +70,26 @@ class Entrance:
             await asyncio.sleep(pause)
             pause = min(2 * pause, self._config.back_off_max)
 
-    async def _once(self, address: str) -> Door:
-        route = self._requests.dial(address)
-        terms = await self._requests.ask(route, Knock(PROTOCOL), ANSWER)
-        if not isinstance(terms, Terms):
-            raise JoinError(f"an unexpected answer: {type(terms).__name__}")
-        if terms.version != PROTOCOL:
-            raise ContractError(f"it speaks protocol {terms.version}, this node {PROTOCOL}; use the same release on all nodes")
-        return Door(address, route, terms)
+    async def _once(self, address: str, route: Route) -> Door:
+        answer = await self._requests.ask(route, Knock(PROTOCOL), ANSWER)
+        if isinstance(answer, Refusal):
+            raise JoinError(f"{answer.reason}: {answer.theirs}")
+        if not isinstance(answer, Terms):
+            raise JoinError(f"an unexpected answer: {type(answer).__name__}")
+        if answer.version != PROTOCOL:
+            raise ContractError(f"it speaks protocol {answer.version}, this node {PROTOCOL}; use the same release on all nodes")
+        return Door(address, route, answer)
+
+    def _forget_but(self, door: Door) -> None:
+        for route in self._routes.values():
+            if route is not door.route:
+                self._requests.forget(route)
 
     def _failure(self, addresses: Sequence[str]) -> JoinError:
         """One line: per address, why not. The kind of error that all share."""
         reasons = [f"{a}: {self._why.get(a, 'no answer')}" for a in addresses]
         kinds = {type(error) for error in self._why.values()} if len(self._why) == len(addresses) else {JoinError}
         kind = kinds.pop() if len(kinds) == 1 else JoinError
-        return kind(f"no way into the swarm: {'; '.join(reasons)}")
-
-
-def expect(message: Message, wanted: type) -> None:
-    """Raises JoinError for an answer of another type."""
-    if not isinstance(message, wanted):
-        raise JoinError(f"an unexpected answer: {type(message).__name__}")
+        return kind(
+            f"no way into the swarm: {'; '.join(reasons)} (give the address of a running member, and its swarm's secret)"
+        )

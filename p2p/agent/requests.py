@@ -24,6 +24,10 @@ class Requests:
         """A connection to an address that a user gave. Raises JoinError for what is no address."""
         return self._post.transport.dial(address)
 
+    def forget(self, route: Route) -> None:
+        """Hang up."""
+        self._post.transport.forget(route)
+
     async def ask(self, route: Route, message: Message, timeout: float) -> Message:
         """The answer. Raises JoinError with the reason: no answer in time, refused, wrong secret."""
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
