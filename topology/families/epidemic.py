@@ -27,7 +27,7 @@ class Pushes:
 @dataclass(frozen=True)
 class EpidemicLocal(Local[Pushes]):
     """Everybody pushes to `fanout` random others and averages what it gets, all alike. Rows sum to 1, columns don't: **the mean
-    moves** a little each round (measured with fanout 2 and 8 nodes: the agreed value misses by 6 % of the spread)."""
+    moves** a little each round (fanout 2, 8 nodes: what they agree on misses the mean by a tenth of the values' spread)."""
 
     fanout: int = 2
     seed: int = 0

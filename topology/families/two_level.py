@@ -59,7 +59,7 @@ class TwoLevel(Local[Sites]):
         views = tuple(tuple(members[i] for i in group) for group in positions)
         leaders = tuple(Member(site) for site in sorted(groups))
         inside = nested(self.inside)
-        return Sites(
+        plan = Sites(
             positions,
             views,
             tuple(fitting(inside, view)[0] for view in views),
@@ -67,6 +67,8 @@ class TwoLevel(Local[Sites]):
             fitting(nested(self.between), leaders)[0],
             {i: (s, k) for s, group in enumerate(positions) for k, i in enumerate(group)},
         )
+        self._pairs(plan, 0)
+        return plan
 
     def local(self, plan: Sites, round: int, index: int) -> Row:
         """Between the sites in the middle of each cycle; inside in the others, which count on without it."""
@@ -93,10 +95,12 @@ class TwoLevel(Local[Sites]):
         )
 
     def _crossing(self, plan: Sites, cycle: int, index: int) -> Row:
-        static = plan.between.properties(len(plan.leaders)).static
-        pairs = plan.pairs.get(0 if static else cycle, lambda: crossings(plan, cycle))
-        both = tuple(sorted(pairs.get(index, {}).items()))
+        both = tuple(sorted(self._pairs(plan, cycle).get(index, {}).items()))
         return Row(rest(w for _, w in both), both, both)
+
+    def _pairs(self, plan: Sites, cycle: int) -> Pairs:
+        static = plan.between.properties(len(plan.leaders)).static
+        return plan.pairs.get(0 if static else cycle, lambda: crossings(plan, cycle))
 
 
 def crossings(plan: Sites, cycle: int) -> Pairs:

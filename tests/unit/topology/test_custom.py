@@ -1,5 +1,8 @@
 """A user's own: graphs, functions, files; and ten wrong ones, each with an error that says what to change."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -132,3 +135,20 @@ def test_wrong_graphs_are_explained(weights: list[float | None]) -> None:
             graph.edges[edge]["weight"] = weight
     with pytest.raises(TopologyError, match="weight"):
         from_networkx(graph)
+
+
+def test_the_example_runs_and_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).resolve().parents[3]
+    ran = subprocess.run(
+        [sys.executable, "examples/custom_topology.py"],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "never reaches m2, m3" in ran.stdout
+    monkeypatch.syspath_prepend(str(root / "examples"))
+    topology = make("custom_topology:Chords:chords=2")
+    assert topology.properties(8).symmetric
+    check(topology, canonical(8))
