@@ -135,6 +135,28 @@ class NetConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkConfig:
+    """How samples are shared out; times in seconds."""
+
+    interval: float = 0.1
+    """News of work is sent at most so often. Longer: fewer messages, more chunks done twice after a death."""
+    fanout: int = 3
+    """To so many members at once, in turn; all hear it within about log N / log (1 + fan-out) intervals."""
+    refresh: float = 1.0
+    """All that is known goes to one member so often: makes good what was lost on the way."""
+    settle: float = 0.3
+    """A chunk whose home is elsewhere is begun this long (x the above logarithm) after it was claimed. Should exceed three
+    intervals; shorter: two nodes may work on the same chunk."""
+    claims: int = 64
+    """Chunks claimed ahead, at most; as many as are worked off while a claim settles."""
+    term: float = 10.0
+    """A node that takes no step for max(this, 3 x its own step time) loses its leases. Shorter: less waiting for a stalled
+    trainer at the end of an epoch, more work done twice."""
+    first_term: float = 60.0
+    """The same before a node's first step, which may compile."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything; see the parts."""
 
@@ -145,6 +167,7 @@ class Config:
     seed: int = 0
     """The swarm's: order of samples and all other chance that nodes share. A joiner takes its swarm's."""
     net: NetConfig = field(default_factory=NetConfig)
+    work: WorkConfig = field(default_factory=WorkConfig)
 
 
 LAN = Config()

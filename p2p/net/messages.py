@@ -276,6 +276,36 @@ class SnapshotBlocks:
     shard: Shard
 
 
+# --- work ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What one node has taken to work on. The highest version counts; a lease is void when none newer comes for `term`."""
+
+    node: str
+    version: int
+    pace: float  # seconds per sample; 0 where not measured yet
+    term: float  # seconds; 0: this node takes no work now
+    begun: int  # so many of `taken`, the first ones, are being worked on; the others are claimed
+    taken: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is done, and who is at what, of data set number `number`, which has `chunks` chunks an epoch.
+
+    Chunks are counted through all epochs. Finished are all below `floor`, and those that the bitmap adds.
+    """
+
+    number: int
+    chunks: int
+    floor: int
+    finished: bytes
+    leases: tuple[Lease, ...]
+    reply: bool  # asks for all that the receiver knows
+
+
 # --- status ----------------------------------------------------------------------------------------------------
 
 
@@ -325,6 +355,7 @@ Message = (
     | SnapshotRequest | SnapshotOffer | BlocksRequest | SnapshotDone
     | Ask | Reask | Answer | Push | Settled | SnapshotBlocks
     | StatusRequest | Status
+    | Work
 )  # fmt: skip
 
 TABLE: dict[int, type] = {
@@ -333,5 +364,6 @@ TABLE: dict[int, type] = {
     20: SnapshotRequest, 21: SnapshotOffer, 22: BlocksRequest, 23: SnapshotDone,
     30: Ask, 31: Reask, 32: Answer, 33: Push, 34: Settled, 35: SnapshotBlocks,
     40: StatusRequest, 41: Status,
+    50: Work,
 }  # fmt: skip
 """Message numbers on the wire. A number is never reused."""
