@@ -118,7 +118,8 @@ class SimulatedSwarm:
         await self._trained(seconds)
         if sampler is not None:
             sampler.cancel()
-        await self._calm(quiet)
+        if quiet:
+            await self._calm(quiet)
         self._raise()
 
     async def _found(self) -> None:
@@ -159,7 +160,7 @@ class SimulatedSwarm:
         for exchange in exchanges:
             exchange.close()
         deadline = self._loop.time() + DRAIN
-        while quiet and not all(exchange.drained for exchange in exchanges) and self._loop.time() < deadline:
+        while not all(exchange.drained for exchange in exchanges) and self._loop.time() < deadline:
             await asyncio.sleep(0.1)
 
     async def _sampling(self) -> None:
