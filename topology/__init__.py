@@ -12,7 +12,7 @@ from topology.fingerprint import fingerprint
 from topology.links import Links, infer_sites, with_sites
 from topology.measure import canonical, check, groups, measured
 from topology.mixing import Mixing, Row
-from topology.registry import make, names, register, spec_of
+from topology.registry import catalog, make, names, register, spec_of
 
 __all__ = [
     "FALLBACK",
@@ -28,6 +28,7 @@ __all__ = [
     "TopologyRefused",
     "analyze",
     "canonical",
+    "catalog",
     "check",
     "errors",
     "fingerprint",

@@ -6,6 +6,7 @@ A name is a built-in family, one registered by a decorator or by an entry point 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,6 +41,11 @@ def family(name: str) -> type[Topology]:
     return _registry.named(name)
 
 
+def catalog() -> dict[str, tuple[dict[str, str], str]]:
+    """Each name with its parameters (and their defaults) and the first sentence of what it is."""
+    return {name: (_registry.parameters(name), _summary(family(name))) for name in names()}
+
+
 def make(spec: str | Topology | MixingFunction | networkx.Graph[Any], *, builtin_only: bool = False) -> Topology:
     """The topology of a spec: a name with parameters, a topology, a function (members, round) -> Mixing, a networkx graph.
 
@@ -62,6 +68,11 @@ def spec_of(topology: Topology) -> str:
     """The canonical spec: the name and the parameters that differ from their defaults; for a graph or a function, which no
     name makes, what it is, in angle brackets."""
     return _registry.spec_of(topology)
+
+
+def _summary(cls: type[Topology]) -> str:
+    text = " ".join((cls.__doc__ or "").split())
+    return re.split(r"(?<![. ])\.(?= |$)", text, maxsplit=1)[0]  # a full stop, not an ellipsis
 
 
 def _wrap(thing: object) -> Topology:

@@ -74,10 +74,16 @@ class Registry(Generic[Base]):
         head, _, rest = spec.strip().partition(":")
         if builtin_only and head not in self.builtin:
             raise SpecError(f"the swarm's {self.noun} {spec!r} is not a built-in one; name it yourself")
-        if rest and "=" not in rest.partition(":")[0]:
+        if rest and "=" not in rest.partition(":")[0] and head not in self.names():
             attribute, _, parameters = rest.partition(":")
             return self._wrap(load(head, attribute), parameters, spec, wrap)
         return build(self.named(head), rest, spec)
+
+    def parameters(self, name: str) -> dict[str, str]:
+        """What the class of that name takes, each with its default as text; empty where it must be given."""
+        signature = inspect.signature(self.named(name).__init__).parameters
+        defaults = {key: signature[key].default for key in _parameters(self.named(name))}
+        return {key: "" if value is inspect.Parameter.empty else _text(value) for key, value in defaults.items()}
 
     def spec_of(self, thing: Base) -> str:
         """The canonical spec: name, and the parameters that differ from their defaults."""

@@ -56,7 +56,8 @@ class Choice:
 @register("adaptive")
 @dataclass(frozen=True)
 class Adaptive(Local[Choice]):
-    """Without `links`, sites are taken to have 10 Gbit inside and 100 Mbit between. `payload`: bytes to a partner a round."""
+    """What reaches consensus soonest on the links, in seconds. `payload` is the bytes to a partner in a round. Without `links`,
+    sites are taken to have 10 Gbit inside and 100 Mbit between them."""
 
     payload: float = 100e6
     links: Links | None = field(default=None, repr=False)

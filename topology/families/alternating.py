@@ -49,10 +49,12 @@ def tree_neighbours(n: int, i: int) -> list[int]:
 @register("alternating-exponential-ring")
 @dataclass(frozen=True)
 class AlternatingExponentialRing(Local[int]):
-    """2^m machines of `ranks` consecutive members. For each power of two, pairs of machines that far apart average jointly in
-    one round and each alone in the other; every second pair the other way round, so only half of the machines use the network
-    at once. Exact after two rounds per power (Wang et al., 2025, "From promise to practice: realizing high-performance
-    decentralized training")."""
+    """Machines average in pairs, half of them at once. There are 2^m, of `ranks` consecutive members each.
+
+    For each power of two, pairs of machines that far apart average jointly in one round, and each alone in the other; every
+    second pair does it the other way round, so only half of the machines use the network at a time. Exact after two rounds per
+    power (Wang et al., 2025, "From promise to practice: realizing high-performance decentralized training").
+    """
 
     ranks: int = 1
 

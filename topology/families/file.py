@@ -19,7 +19,7 @@ BYTES_MAX = 64 * 1024 * 1024
 @register("file")
 @dataclass(frozen=True)
 class File(Topology):
-    """`file:path=graph.graphml`. By suffix: .graphml; .adj, .adjlist (a node and its neighbours a line); everything else is an
+    """A graph from a file. By suffix: .graphml; .adj, .adjlist (a node and its neighbours a line); everything else is an
     edge list (two nodes a line, and their weight, if there are weights). All nodes of a swarm need the same file."""
 
     path: str

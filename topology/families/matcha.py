@@ -38,7 +38,7 @@ class Thinned:
 @register("matcha")
 @dataclass(frozen=True)
 class Matcha(Local[Thinned]):
-    """`graph` is a static topology, `budget` the share of its edges used in a round on average."""
+    """A static graph thinned to what connects it best. `graph` names it; `budget` is the share of edges in use, on average."""
 
     graph: str = "torus"
     budget: float = 0.5

@@ -34,7 +34,8 @@ class Sites:
 @register("two-level")
 @dataclass(frozen=True)
 class TwoLevel(Local[Sites]):
-    """`every` rounds make a cycle: one between the sites, in its middle, the others inside them.
+    """Often inside a site, seldom between sites. `every` rounds make a cycle: one between the sites, in its middle, the others
+    inside them.
 
     Between two sites as much weight flows as the Metropolis rule on the graph of sites gives, sites counted by their size:
     L_s L_t / max(sizes of s and its neighbours, sizes of t and its neighbours). With `between=complete` and complete averaging

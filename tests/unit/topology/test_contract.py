@@ -108,6 +108,17 @@ def test_a_refused_number_falls_back_and_says_why() -> None:
     assert fitting(Even(), canonical(3)) == (FALLBACK, "even numbers only, not 3; 4 would do")
 
 
+class Broken(Pair):
+    def mixing(self, members: Sequence[Member], round: int) -> Mixing:
+        return Mixing.directed(len(members), {(0, 1): 2.0})
+
+
+def test_a_topology_that_is_wrong_for_a_view_falls_back_too() -> None:
+    chosen, reason = fitting(Broken(), canonical(3))
+    assert chosen is FALLBACK
+    assert "its self weight is -1" in (reason or "")
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -30,7 +30,7 @@ def test_a_spec_and_back(spec: str, canonical: str) -> None:
 WRONG = [
     ("rign", "there is no topology 'rign'; did you mean ring"),
     ("qqqq", "there are: adaptive, alternating-exponential-ring"),
-    ("base:k", "is it on PYTHONPATH"),
+    ("base:k", "'base:k': can't use 'k'; base takes k, each once, as key=value"),
     ("base:j=2", "base takes k, each once, as key=value"),
     ("base:k=2,k=3", "can't use 'k=3'"),
     ("base:k=two", "'base:k=two': k must be int, not 'two'"),
@@ -69,6 +69,8 @@ def test_a_class_of_a_module_takes_parameters() -> None:
 
 
 class Mine(Topology):
+    """A star, in other words than the built-in one."""
+
     def mixing(self, members: Sequence[Member], round: int) -> Mixing:
         return Mixing.undirected(len(members), [(0, i) for i in range(len(members))])
 
@@ -123,6 +125,17 @@ def test_names_in_angle_brackets_are_for_reading() -> None:
     assert spec_of(make(lambda members, round: Mixing.directed(len(members), {}))) == "<function <lambda>>"
     assert spec_of(Mine()).endswith("mine-by-decorator") or spec_of(Mine()).endswith(":Mine")
     assert spec_of(FALLBACK) == "fallback"
+
+
+def test_the_catalog_says_what_each_takes_and_is() -> None:
+    entries = topology.catalog()
+    assert {*topology.names()} == {*entries}
+    assert entries["od-equidyn"][0] == {"eta": "0.5", "seed": "0"}
+    assert entries["file"][0] == {"path": ""}
+    assert entries["adaptive"][0] == {"payload": "1e+08"}
+    assert entries["exponential-matching"][1].startswith("Pairs 1, 2, 4 ... apart in turn")
+    assert entries["chain"][1] == "A ring with one edge cut"
+    assert all(summary for _, summary in entries.values())
 
 
 def test_the_public_face() -> None:
