@@ -208,8 +208,7 @@ class Rounds:
         neighbour = self.neighbour(partner)
         neighbour.round, neighbour.exchange = max(neighbour.round, round), max(neighbour.exchange, exchange)
         plan = self._plan_of(round)
-        early = self.plan is None or round > self.plan.round
-        if (plan is None and not early) or not self._take(partner, round, first, count, weight):
+        if (plan is None and round <= self._current) or not self._take(partner, round, first, count, weight):
             self.tally.stale += 1
             return Arrived.STALE
         if plan is None:
@@ -291,11 +290,17 @@ class Rounds:
     def _open_early(self, partner: str, now: float) -> None:
         """What came before its round began is checked and timed now."""
         if (self._plan.round, partner) not in self._arrived:
+            if self.neighbour(partner).round > self._plan.round:
+                self._passed.add(partner)  # it began in a later round, nothing of this one will come
             return
         if not self._equal(self._plan, partner):
             del self._arrived[self._plan.round, partner]
         elif self._whole(partner):
             self._timely(partner, now)
+
+    @property
+    def _current(self) -> int:
+        return self.plan.round if self.plan else -1
 
     def _plan_of(self, round: int) -> Plan | None:
         """Of this round or the one before it."""
@@ -304,8 +309,7 @@ class Rounds:
     def _take(self, partner: str, round: int, first: int, count: int, weight: float) -> bool:
         """Note which blocks came; False for those that had come. Of rounds far ahead only the newest are kept."""
         self._arrived.setdefault((round, partner), Delivery())
-        current = self.plan.round if self.plan else -1
-        ahead = sorted(key for key in self._arrived if key[1] == partner and key[0] > current)
+        ahead = sorted(key for key in self._arrived if key[1] == partner and key[0] > self._current)
         for key in ahead[:-AHEAD]:
             del self._arrived[key]
         delivery, blocks = self._arrived.get((round, partner)), range(first, first + count)
