@@ -1,12 +1,14 @@
 """Packaging: names, ranges and the command. The build system and the tools' settings are in pyproject.toml."""
 
+from pathlib import Path
+
 from setuptools import find_packages, setup
 
 setup(
     name="starlings",
     version="0.1.0",
     description="Decentralized peer-to-peer training for PyTorch: no server, no leader, no barrier",
-    long_description=open("README.md", encoding="utf-8").read(),
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
