@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from p2p import topology_cli
 from p2p.errors import ConfigError, StarlingsError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from p2p.net.messages import Status
     from p2p.rundir import RunDirectory
 
@@ -28,6 +31,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Decentralized peer-to-peer training: no server, no leader, no barrier.",
 )  # fmt: skip
+app.add_typer(topology_cli.app, name="topology")
 
 
 def main() -> None:
@@ -166,12 +170,10 @@ def status(
 
 def _go(run: RunDirectory, plain: bool, **settings: Any) -> None:
     """Launches, shows, ends with the summary and the launcher's code."""
-    from rich.console import Console
-
     from p2p.launcher import Launcher, Plan
     from p2p.live import LiveView, PlainView, summary
 
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = _console()
     view = LiveView(console) if console.is_terminal and not plain else PlainView(console)
     launcher = Launcher(Plan(**settings), run, view)
     began = time.monotonic()
@@ -182,15 +184,21 @@ def _go(run: RunDirectory, plain: bool, **settings: Any) -> None:
     raise typer.Exit(code)
 
 
-def _show(status: Status, as_json: bool) -> None:
+def _console() -> Console:
+    """For text that comes from elsewhere: nothing in it is markup. Files and pipes have room for whole tables."""
     from rich.console import Console
 
+    width = None if sys.stdout.isatty() else 160
+    return Console(markup=False, emoji=False, highlight=False, width=width)
+
+
+def _show(status: Status, as_json: bool) -> None:
     from p2p.live import links, members
 
     if as_json:
         print(dumps(asdict(status)))
         return
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = _console()
     console.print(members(status))
     console.print(links(status))
 

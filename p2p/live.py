@@ -99,18 +99,17 @@ def progress(state: NodeState) -> str:
 
 
 def _table(states: Sequence[NodeState]) -> Table:
-    table = _columns("node", "state", "step", "loss", "accuracy", "partners", "sent", "received", "distance", "slow")
+    table = _columns("node", "state", "step", "loss", "accuracy", "partners", "sent", "distance", "slow")
     for state in states:
         status = "" if not state.running else "training" if state.joined else "starting"
         table.add_row(
             f"{state.index} {state.id[:6]}",
-            status or describe(state.code),
+            status or _ending(state.code),
             str(state.step),
             _number(state.training.get("loss")),
             _number(state.training.get("accuracy")),
             " ".join(partner[:6] for partner in state.partners),
             size(state.sent),
-            size(state.received),
             _number(state.distance),
             " ".join(partner[:6] for partner in state.slow),
         )
@@ -121,7 +120,7 @@ def summary(states: Sequence[NodeState], seconds: float) -> Table:
     """The table at the end: every node as it was just before consensus(), and their average after it."""
     table = _columns("node", "ended", "steps", "loss", "accuracy", "sent", "received", "seconds")
     for state in states:
-        table.add_row(f"{state.index} {state.id[:6]}", describe(state.code), str(state.steps), *_results(state.training),
+        table.add_row(f"{state.index} {state.id[:6]}", _ending(state.code), str(state.steps), *_results(state.training),
                       size(state.sent), size(state.received), f"{state.seconds:.1f}")  # fmt: skip
     average = next((state.average for state in states if state.average), {})
     total = [sum(state.sent for state in states), sum(state.received for state in states)]
@@ -166,5 +165,9 @@ def _results(scalars: dict[str, Any]) -> tuple[str, str]:
     return _number(scalars.get("loss")), _number(scalars.get("accuracy"))
 
 
+def _ending(code: int | None) -> str:
+    return "ok" if code == 0 else describe(code).removeprefix("killed by ").replace(" code", "")
+
+
 def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else ""
+    return f"{value:.3g}" if isinstance(value, int | float) else ""
