@@ -9,6 +9,8 @@ from p2p.config import MembershipConfig
 from p2p.net.messages import Accusation, News, Record
 
 NOTHING = News()
+LAST = 1 << 16
+"""A tier above every retransmit limit."""
 
 Item = Record | Accusation
 
@@ -36,10 +38,10 @@ class Dissemination:
     def __len__(self) -> int:
         return len(self._tier_of)
 
-    def push(self, subject: str, item: Item) -> None:
-        """From now on this is what is told about `subject`."""
+    def push(self, subject: str, item: Item, *, once: bool = False) -> None:
+        """From now on this is what is told about `subject`; `once`: on one message only, when there is nothing fresher."""
         self.drop(subject)
-        self._place(subject, item, 0)
+        self._place(subject, item, LAST if once else 0)
 
     def drop(self, subject: str) -> None:
         """Nothing more to tell about `subject`."""

@@ -158,9 +158,14 @@ class Membership:
         return self._flush()
 
     def meet(self, news: News, now: float) -> list[Instruction]:
-        """News from outside gossip: a welcome's, or a hello's record. Who was alone pulls from several at once."""
+        """News from outside gossip: a welcome's, or a hello's record.
+
+        Who was alone pulls from several at once; who knew nobody at all is told what most others know.
+        """
         alone = self._roster.live == 1
+        self._spreader.second_hand = len(self._roster.members) == 1
         self._merge(news, "", now)
+        self._spreader.second_hand = False
         if alone:
             for node in self._roster.order.sample(self._config.sync_peers, partial(self._roster.reachable, now=now)):
                 self._spreader.sync_with(node, reply=True)

@@ -33,6 +33,8 @@ class Spreader:
     ) -> None:
         self._roster, self._config, self._rng, self._timers, self._send = roster, config, rng, timers, send
         self._queue = Dissemination(config)
+        self.second_hand = False
+        """While true, what is taken in is old news to most, and told once; the own word never is."""
 
     def start(self, now: float) -> None:
         """Push-pull from now on, at a random phase."""
@@ -45,7 +47,7 @@ class Spreader:
 
     def spread(self, subject: str, item: Item, now: float) -> None:
         """This is news about `subject`, and replaces what was."""
-        self._queue.push(subject, item)
+        self._queue.push(subject, item, once=self.second_hand and subject != self._roster.node)
         if GOSSIP not in self._timers:
             self._timers.set(GOSSIP, now + self._config.gossip_interval, self._on_gossip)
 

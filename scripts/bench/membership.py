@@ -36,10 +36,8 @@ class Run:
 
 def measure(count: int, seed: int) -> Run:
     world = World(seed)
-    nodes = world.swarm(count)
-    world.run(90 + world.rng.random())  # until nobody talks of the joining any more
-    if not world.agreed():
-        raise RuntimeError(f"{count} nodes, seed {seed}: no common view after 90 s")
+    nodes = world.flock(count)
+    world.run(20 + world.rng.random())  # until nobody talks of the start any more
     calm, cost = _calm(world, count)
     spread = _spread(world, nodes)
     victim = nodes[count // 2]

@@ -83,6 +83,14 @@ class World:
             nodes.append(self.add(index, nodes[0]))
         return nodes
 
+    def flock(self, count: int) -> list[str]:
+        """So many machines that know each other from the start."""
+        nodes = [self.add(index) for index in range(count)]
+        everybody = News(tuple(machine.record for machine in self.machines.values()))
+        for node in nodes:
+            self._perform(node, self.machines[node].meet(everybody, self.now))
+        return nodes
+
     def kill(self, node: str) -> None:
         del self.machines[node]
 

@@ -134,6 +134,14 @@ def test_the_freshest_goes_first_and_the_newer_replaces_the_older() -> None:
     assert [queue.take(live=8) for _ in range(3)] == [[accusation("a", 2)], [accusation("b", 3)], [accusation("a", 2)]]
 
 
+def test_second_hand_news_rides_once_and_last() -> None:
+    queue = Dissemination(replace(CONFIG, piggyback=1))
+    queue.push("old", accusation("old"), once=True)
+    queue.push("new", accusation("new"))
+    rides = [queue.take(live=8) for _ in range(6)]
+    assert rides == [[accusation("new")]] * 4 + [[accusation("old")], []]
+
+
 def test_a_message_takes_no_more_than_its_share() -> None:
     queue = Dissemination(CONFIG)
     for number in range(100):
