@@ -196,7 +196,7 @@ class Launcher:
             return
         self._code = self._code or (code if code > 0 else 128 - code)
         self._view.note(self._failure(state))
-        if not state.joined:
+        if not state.joined and any(other.running for other in self.states):
             self._view.note("it failed before it was in the swarm: the others are ended")
             self._end()
 
