@@ -178,7 +178,8 @@ class Pusher:
             self.rounds.receipt(sender, message.exchanges, now)
         elif isinstance(message, Reask):
             has = self.rounds.has(sender, message.exchange)
-            self.post.answer(route, Answer(message.exchange, int(has), 0.0, self.pace.pulse, EMPTY))
+            self.tick(now)  # receipts go first, by the same connection
+            self.post.send(sender, Answer(message.exchange, int(has), 0.0, self.pace.pulse, EMPTY))
         elif isinstance(message, Answer):
             self.rounds.told(sender, message.exchange, message.accepted != 0, now)
         self._check()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from statistics import median
 
@@ -365,7 +365,10 @@ class Rounds:
         return Question(partner, next(reversed(link.parcels)))
 
     def _count_lost(self, partner: str, before: int) -> None:
-        """What left before this exchange and is still under way never arrives: it is sent again if its round goes on."""
+        """What left before this exchange and is still under way never arrives: it is sent again if its round goes on.
+
+        Under a new id, for the order of ids is the order of sending.
+        """
         link, queue = self.link(partner), self._queue.get(partner)
         self.neighbour(partner).pause = 0.0
         for exchange in [e for e in link.parcels if e < before]:
@@ -373,4 +376,5 @@ class Rounds:
             push = self._out.pop(exchange, None)
             self.tally.lost += 1
             if push is not None and queue is not None:
-                queue.append(push)
+                queue.append(replace(push, exchange=self._next))
+                self._next += 1
