@@ -18,7 +18,8 @@ class Herald:
         self._others: list[str] = []
         self._turn: list[str] = []
         self._rounds: dict[str, int] = {}  # piece of news -> rounds that still carry it
-        self._sent = now - config.interval
+        self._sent = self._rushed = now - config.interval
+        self._urgent = False
         self._refreshed = now
 
     def seat(self, others: Iterable[str]) -> None:
@@ -37,16 +38,24 @@ class Herald:
         if not self._others:
             return math.inf
         refresh = self._refreshed + self._config.refresh
-        return min(self._sent + self._config.interval, refresh) if self._rounds else refresh
+        return min(self._due, refresh) if self._rounds else refresh
 
-    def tell(self, piece: str) -> None:
-        """There is news of this name."""
+    @property
+    def _due(self) -> float:
+        sent = min(self._sent, self._rushed) if self._urgent else self._sent
+        return sent + self._config.interval
+
+    def tell(self, piece: str, urgent: bool = False) -> None:
+        """There is news of this name; what is urgent doesn't wait for the turn of what is not, only for its own."""
         self._rounds[piece] = 2 * self.depth
+        self._urgent |= urgent
 
     def round(self, now: float) -> tuple[set[str], list[str]]:
         """What to send and to whom, if a round of news is due now; else nobody."""
-        if not self._rounds or now < self._sent + self._config.interval:
+        if not self._rounds or now < self._due:
             return set(), []
+        if self._urgent:
+            self._urgent, self._rushed = False, now
         pieces = set(self._rounds)
         self._rounds = {piece: left - 1 for piece, left in self._rounds.items() if left > 1}
         self._sent = now

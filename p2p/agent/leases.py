@@ -30,8 +30,10 @@ TERM_STEPS = 3.0
 LONGEST_TERM = 3600.0
 FARTHEST = 1 << 62
 """No chunk is beyond."""
-CARRIED = 64
-"""Leases in one message, at most."""
+CARRIED = 32
+"""Leases of others in one message, at most."""
+TAKEN = 256
+"""Chunks named in one lease, at most; with the above it bounds a message to 32 * 256 * 9 bytes and the bitmap."""
 DONE = ""
 """The name, among the news, of the finished set; all other news is named by node."""
 
@@ -87,6 +89,7 @@ class Leases:
         self.epoch = -1
         self.plans = 0  # made because speeds had changed
         self.duplicates = 0  # chunks that another node had finished too
+        self.synced = False  # whether a member has said what it knows
         self.refused = 0  # messages about another data set under this number
         self._herald = Herald(config, rng, now)
         self._rng = rng
@@ -102,8 +105,8 @@ class Leases:
         self._longest = 0.0  # recent step, in seconds
         self._stepped: float | None = None  # when the last step was, within this pass
         self._spoken = now
+        self._active = now  # when the trainer last asked or reported
         self._resting = True
-        self._synced: float | None = None  # until then an answer is waited for; None: nobody was asked yet
 
     # --- the swarm ----------------------------------------------------------------------------------------------------
 
@@ -127,38 +130,42 @@ class Leases:
             self._drop([chunk for chunk in self._claimed if chunk in self.finished], now)
         for lease in message.leases:
             self._hear(lease, now)
-        self._synced = now
-        sends = [Send(sender, self._word(self._heard, reply=False))] if message.reply else []
+        self.synced = True
+        sends = [Send(sender, self._word(self._heard, now))] if message.reply else []
         return sends + self.tick(now)
 
     def tick(self, now: float) -> list[Send]:
         """What is to be sent now; to be called at `wake`."""
         pieces, members = self._herald.round(now)
-        sends = [Send(member, self._word(pieces, reply=False)) for member in members]
+        sends = [Send(member, self._word(pieces, now)) for member in members]
         member = self._herald.refresh(now)
         if member is not None:
             self._plan()
-            sends.append(Send(member, self._word(self._heard, reply=False)))
+            sends.append(Send(member, self._word(self._heard, now)))
         return sends
 
     @property
     def wake(self) -> float:
         return self._herald.wake
 
+    def ask(self, now: float) -> list[Send]:
+        """Ask some members for all that they know: a joiner, before it takes work."""
+        members = sorted(self._slowness.keys() - {self.node})[: self.config.fanout]
+        return [Send(member, self._word((), now, reply=True)) for member in members]
+
     # --- the trainer --------------------------------------------------------------------------------------------------
 
-    def begin(self, epoch: int, now: float) -> list[Send]:
-        """Chunks of this epoch may be taken, after what is left of earlier ones. The first time, members are asked first."""
+    def begin(self, epoch: int, now: float) -> None:
+        """Chunks of this epoch may be taken, after what is left of earlier ones."""
+        self._active = now
         self.epoch = epoch
         self._resting = False
         self._stepped = None
         self._speak(now)
-        return self._ask(now) if self._synced is None else []
 
     def take(self, now: float) -> Answer:
         """The next chunk. Each that is begun is reported to `progress` or `release` in the end."""
-        if self._synced is not None and now < self._synced:
-            return Wait(self._synced)
+        self._active = now
         self._claim(now)
         ready = next((chunk for chunk, when in self._claimed.items() if when <= now), None)
         if ready is None:
@@ -171,10 +178,11 @@ class Leases:
 
     def progress(self, samples: int, chunks: Sequence[int], now: float) -> None:
         """A step was taken on so many samples, and with it these chunks are finished."""
+        self._active = now
         for chunk in chunks:
             self._begun.pop(chunk, None)
             self.duplicates += not self.finished.add(chunk)
-            self._herald.tell(DONE)
+            self._herald.tell(DONE, urgent=True)
         self._measure(samples, now)
         if chunks or now >= self._spoken + self.config.refresh:
             self._speak(now)
@@ -191,6 +199,11 @@ class Leases:
         self._resting = True
         self._speak(now)
 
+    def left(self, now: float) -> bool:
+        """Whether there is still something in this epoch that this node should take, as far as it knows."""
+        self._claim(now)
+        return bool(self._claimed)
+
     def complete(self, epoch: int) -> bool:
         """Whether every chunk up to the end of this epoch is finished."""
         return self.finished.floor >= (epoch + 1) * self.chunks
@@ -199,6 +212,11 @@ class Leases:
     def current(self) -> int:
         """The swarm's epoch: the first that is not complete."""
         return self.finished.floor // self.chunks
+
+    @property
+    def share(self) -> float:
+        """The part of an epoch that is about this node's, by speed."""
+        return 1 / self._slowness[self.node] / sum(1 / slow for slow in self._slowness.values())
 
     def restore(self, finished: Finished, begun: Sequence[int], now: float) -> None:
         """What a checkpoint says. This node goes on with the chunks in `begun`; `take` doesn't name them again."""
@@ -296,12 +314,6 @@ class Leases:
 
     # --- the own word -------------------------------------------------------------------------------------------------
 
-    def _ask(self, now: float) -> list[Send]:
-        """Ask some members for all that they know; the first chunk waits for an answer, but not long."""
-        members = sorted(self._slowness.keys() - {self.node})[: self.config.fanout]
-        self._synced = now + self.config.refresh if members else now
-        return [Send(member, self._word((), reply=True)) for member in members]
-
     def _measure(self, samples: int, now: float) -> None:
         """Pace (a mean at first, then smoothed) and the term that follows from the time of a step."""
         before, self._stepped = self._stepped, now
@@ -312,12 +324,12 @@ class Leases:
         self._pace += weight * ((now - before) / samples - self._pace)
         self._longest = max(now - before, (1 - SMOOTHING) * self._longest)
 
-    def _term(self) -> float:
+    def _term(self, now: float) -> float:
+        """What is left of it: it counts from the last sign of the trainer, whatever its agent has said since."""
         if self._resting:
             return 0.0
-        if not self._steps:
-            return self.config.first_term
-        return min(LONGEST_TERM, max(self.config.term, TERM_STEPS * self._longest))
+        term = max(self.config.term, TERM_STEPS * self._longest) if self._steps else self.config.first_term
+        return max(0.0, min(LONGEST_TERM, term) - (now - self._active))
 
     def _speak(self, now: float) -> None:
         """The own lease has changed."""
@@ -325,11 +337,12 @@ class Leases:
         self._spoken = now
         self._herald.tell(self.node)
 
-    def _word(self, names: Collection[str], reply: bool) -> Work:
+    def _word(self, names: Collection[str], now: float, reply: bool = False) -> Work:
         """All that is finished, the own lease, and those of the nodes that are named."""
-        own = Lease(self.node, self._version, self._pace, self._term(), len(self._begun), (*self._begun, *self._claimed))
+        taken = (*self._begun, *self._claimed)[:TAKEN]
+        own = Lease(self.node, self._version, self._pace, self._term(now), min(len(self._begun), TAKEN), taken)
         others = [self._heard[name].lease for name in names if name in self._heard]
-        if len(others) >= CARRIED:
+        if len(others) > CARRIED:
             others = self._rng.sample(others, CARRIED)
         finished = self.finished
         return Work(self.number, self.chunks, finished.floor, finished.bitmap, (own, *others), reply)
@@ -342,6 +355,6 @@ def _checked(message: Work) -> Finished:
     for lease in message.leases:
         if lease.version < 0 or lease.pace < 0 or not 0 <= lease.term <= LONGEST_TERM:
             raise WireError("value", "a lease out of range")
-        if not 0 <= lease.begun <= len(lease.taken) or not all(0 <= chunk <= FARTHEST for chunk in lease.taken):
+        if not 0 <= lease.begun <= len(lease.taken) <= TAKEN or not all(0 <= chunk <= FARTHEST for chunk in lease.taken):
             raise WireError("value", "a lease on what is no chunk")
     return Finished(message.floor, message.finished)

@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 STRAGGLER = 1.2
 """A node that takes fewer times as long as the fastest counts as equally fast (Malleus, arXiv 2410.13333)."""
 CHANGE = 0.3
-"""A slowness that moved by less is no reason for another plan (the same)."""
+"""A slowness that changed by a smaller part is no reason for another plan (the same)."""
 
 
 def scores(node: str, chunks: npt.NDArray[np.int64], slowness: float = 1.0) -> Floats:
@@ -54,7 +54,7 @@ def slowness(paces: Mapping[str, float]) -> dict[str, float]:
 
 def differs(old: Mapping[str, float], new: Mapping[str, float]) -> bool:
     """Whether speeds have moved so far that another plan is worth it; members are the same."""
-    return any(abs(new[node] - old[node]) >= CHANGE for node in new)
+    return any(max(new[node] / old[node], old[node] / new[node]) >= 1 + CHANGE for node in new)
 
 
 def _uniform(node: str, chunks: npt.NDArray[np.int64]) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -37,6 +37,7 @@ class Ledger:
     """What was done, by whom, and when."""
 
     samples: Counter[tuple[int, int]] = field(default_factory=Counter)  # (chunk, sample in it) -> times processed
+    starts: dict[str, float] = field(default_factory=dict)  # node -> when it had its first chunk
     ends: dict[tuple[str, int], float] = field(default_factory=dict)  # (node, epoch) -> when its first pass ended
     messages: int = 0
 
@@ -69,6 +70,7 @@ class Worker:
     async def live(self) -> None:
         """All epochs, and at the end what the dead have left."""
         epochs = self.world.job.epochs
+        await self._sync()
         for epoch in range(self.leases.current, epochs):
             await self._pass(epoch)
             self.world.ledger.ends[self.name, epoch] = self.world.loop.time()
@@ -91,9 +93,22 @@ class Worker:
         if self.name in self.world.workers:
             self.perform(self.leases.tick(self.world.loop.time()))
 
+    async def _sync(self) -> None:
+        """Hear what is done already, if anybody answers."""
+        deadline = self.world.loop.time() + self.world.config.refresh
+        self.perform(self.leases.ask(self.world.loop.time()))
+        while not self.leases.synced and self.world.loop.time() < deadline:
+            await self._news_until(deadline)
+
+    async def _news_until(self, deadline: float) -> None:
+        self.news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self.news.wait()
+
     async def _pass(self, epoch: int) -> None:
-        job, loop = self.world.job, self.world.loop
-        self.perform(self.leases.begin(epoch, loop.time()))
+        job = self.world.job
+        self.leases.begin(epoch, self.world.loop.time())
         more = True
         while more or self._queue:
             while more and sum(job.size - done for _, done in self._queue) < job.batch * (1 + job.prefetch):
@@ -104,12 +119,10 @@ class Worker:
     async def _draw(self) -> bool:
         while isinstance(answer := self.leases.take(self.world.loop.time()), Wait):
             self.perform(())
-            self.news.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(answer.until):
-                    await self.news.wait()
+            await self._news_until(answer.until)
         self.perform(self.leases.tick(self.world.loop.time()))
         if isinstance(answer, Begin):
+            self.world.ledger.starts.setdefault(self.name, self.world.loop.time())
             self._queue.append([answer.chunk, 0])
         return isinstance(answer, Begin)
 
@@ -159,9 +172,14 @@ class WorkWorld:
         self._members: set[str] = set()
         self.loop: VirtualLoop
 
-    def run(self, kills: Mapping[str, float] | None = None, joins: Mapping[str, float] | None = None) -> WorkWorld:
-        """Until every living node has seen the last epoch complete. `kills` and `joins` say who, and when in seconds."""
-        run(self._run(kills or {}, joins or {}))
+    def run(
+        self,
+        kills: Mapping[str, float] | None = None,
+        joins: Mapping[str, float] | None = None,
+        but: Collection[str] = (),
+    ) -> WorkWorld:
+        """Until every living node, `but` for these, has seen the last epoch complete. `kills` and `joins`: who, and when."""
+        run(self._run(kills or {}, joins or {}, but))
         return self
 
     def carry(self, sender: Worker, to: str, message: Work) -> None:
@@ -179,7 +197,7 @@ class WorkWorld:
         self.workers.pop(name).process.kill()
         self.loop.call_later(self._detection * (0.8 + 0.4 * self._rng.random()), self._forget, name)
 
-    async def _run(self, kills: Mapping[str, float], joins: Mapping[str, float]) -> None:
+    async def _run(self, kills: Mapping[str, float], joins: Mapping[str, float], but: Collection[str]) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
@@ -188,7 +206,7 @@ class WorkWorld:
             loop.call_at(when, self.kill, name)
         for name, when in joins.items():
             loop.call_at(when, self._add, (name,))
-        while not all(worker.done for worker in self.workers.values()):
+        while not all(worker.done for worker in self.workers.values() if worker.name not in but):
             await asyncio.sleep(LOOK)
 
     def _add(self, names: Iterable[str]) -> None:
