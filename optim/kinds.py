@@ -27,11 +27,12 @@ class Kind(IntEnum):
     COUNTER = 5  # steps: the larger
     NEWEST = 6  # integer buffers: the newest (by the owner's step) wins
     RESIDUAL = 7
+    MOMENTS = 8  # an optimizer's moments of one parameter, which travel in one block: columns, each of its own kind
 
     @property
     def linear(self) -> bool:
         """Mixed by adding differences, so that the swarm's mean doesn't move."""
-        return self not in (Kind.NONNEGATIVE, Kind.COUNTER, Kind.NEWEST)
+        return self not in (Kind.NONNEGATIVE, Kind.COUNTER, Kind.NEWEST, Kind.MOMENTS)
 
 
 Group = Mapping[str, Any]

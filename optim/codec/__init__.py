@@ -27,7 +27,7 @@ def fits(codec: Codec, kind: Kind, dtype: torch.dtype) -> bool:
     """
     if codec is RAW:
         return True
-    return dtype.is_floating_point and (kind.linear or (kind is Kind.NONNEGATIVE and codec is BFLOAT16))
+    return dtype.is_floating_point and (kind.linear or (kind in (Kind.NONNEGATIVE, Kind.MOMENTS) and codec is BFLOAT16))
 
 
 __all__ = ["BFLOAT16", "FLOAT16", "INT8", "RAW", "TABLE", "Codec", "fits", "readable", "writable"]

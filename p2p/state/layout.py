@@ -1,9 +1,13 @@
-"""The flat layout: one run per kind and dtype, each cut into a fixed grid of blocks. Arithmetic alone, no tensor."""
+"""The flat layout: one run per kind and dtype, each cut into a fixed grid of blocks. Arithmetic alone, no tensor.
+
+An optimizer's moments of a parameter are columns of the same blocks, so that they are mixed at the same instant: where a first
+moment arrives before the second moment that scales it, a step explodes.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
@@ -14,6 +18,9 @@ import torch
 from optim.kinds import Kind
 from p2p.errors import ConfigError
 from p2p.state.schema import Entry
+
+Row = tuple[int, ...]
+"""Entries that are columns of the same blocks."""
 
 
 class Segment(NamedTuple):
@@ -36,6 +43,8 @@ class Block:
     kind: Kind
     dtype: torch.dtype  # of the copy, which is what travels raw
     segments: tuple[Segment, ...]
+    columns: tuple[tuple[Kind, slice], ...]
+    """Kind and place of each column within the block; one, and all of it, but for `Kind.MOMENTS`."""
 
     @property
     def elements(self) -> int:
@@ -54,6 +63,7 @@ class Run:
     kind: Kind
     dtype: torch.dtype  # of the tensors
     elements: int
+    columns: tuple[Kind, ...]
 
     @property
     def copy_dtype(self) -> torch.dtype:
@@ -65,34 +75,49 @@ def lay_out(entries: Sequence[Entry], block_bytes: int) -> tuple[tuple[Run, ...]
     """The runs, ordered by kind and dtype, and their blocks, numbered run by run. Every element is in exactly one block."""
     if block_bytes < 8 or block_bytes % 8:
         raise ConfigError(f"block_bytes is {block_bytes}: it must be a positive multiple of 8, so that each block is aligned")
-    groups: dict[tuple[Kind, str], list[int]] = {}
-    for i, entry in enumerate(entries):
-        groups.setdefault((entry.kind, str(entry.dtype)), []).append(i)
+    groups: dict[tuple[tuple[Kind, ...], str], list[Row]] = {}
+    for row in _rows(entries):
+        kinds = tuple(entries[i].kind for i in row)
+        groups.setdefault((kinds, str(entries[row[0]].dtype)), []).append(row)
     runs: list[Run] = []
     blocks: list[Block] = []
-    for _, members in sorted(groups.items()):
-        sizes = [prod(entries[i].shape) for i in members]
-        run = Run(entries[members[0]].kind, entries[members[0]].dtype, sum(sizes))
-        blocks += _cut(run, len(runs), members, sizes, block_bytes // run.copy_dtype.itemsize, len(blocks))
+    for (kinds, _), rows in sorted(groups.items(), key=lambda group: (len(group[0][0]), group[0])):
+        sizes = [prod(entries[row[0]].shape) for row in rows]
+        kind = kinds[0] if len(kinds) == 1 else Kind.MOMENTS
+        run = Run(kind, entries[rows[0][0]].dtype, len(kinds) * sum(sizes), kinds)
+        blocks += _cut(run, len(runs), rows, sizes, block_bytes // run.copy_dtype.itemsize // len(kinds), len(blocks))
         runs.append(run)
     return tuple(runs), tuple(blocks)
 
 
-def _cut(run: Run, number: int, members: list[int], sizes: list[int], length: int, first: int) -> list[Block]:
-    begins = [0, *accumulate(sizes)][:-1]
-    blocks: list[Block] = []
-    for start in range(0, run.elements, length):
-        stop = min(start + length, run.elements)
-        segments = _segments(members, begins, sizes, start, stop)
-        blocks.append(Block(first + len(blocks), number, start, stop, run.kind, run.copy_dtype, segments))
+def _rows(entries: Sequence[Entry]) -> Iterator[Row]:
+    """Entries that travel together, in order; most travel alone."""
+    together: dict[tuple[object, ...], list[int]] = {}
+    for i, entry in enumerate(entries):
+        key = (entry.together, entry.shape, str(entry.dtype)) if entry.together else (i,)
+        together.setdefault(key, []).append(i)
+    yield from map(tuple, together.values())
+
+
+def _cut(run: Run, number: int, rows: list[Row], sizes: list[int], length: int, first: int) -> list[Block]:
+    """Each block takes `length` elements of every column, one column after the other."""
+    begins, count, blocks = [0, *accumulate(sizes)][:-1], len(run.columns), list[Block]()
+    for start in range(0, sum(sizes), length):
+        stop = min(start + length, sum(sizes))
+        size, at = stop - start, count * start
+        segments = tuple(
+            Segment(rows[i][column], lo - begins[i], hi - begins[i], at + column * size + lo - start)
+            for column in range(count)
+            for i, lo, hi in _overlaps(begins, sizes, start, stop)
+        )
+        columns = tuple((kind, slice(k * size, (k + 1) * size)) for k, kind in enumerate(run.columns))
+        blocks.append(Block(first + len(blocks), number, at, at + count * size, run.kind, run.copy_dtype, segments, columns))
     return blocks
 
 
-def _segments(members: list[int], begins: list[int], sizes: list[int], start: int, stop: int) -> tuple[Segment, ...]:
-    segments = []
+def _overlaps(begins: list[int], sizes: list[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """The rows that lie in start .. stop, with the stretch of each."""
     i = bisect_right(begins, start) - 1
     while i < len(begins) and begins[i] < stop:
-        lo, hi = max(start, begins[i]), min(stop, begins[i] + sizes[i])
-        segments.append(Segment(members[i], lo - begins[i], hi - begins[i], lo))
+        yield i, max(start, begins[i]), min(stop, begins[i] + sizes[i])
         i += 1
-    return tuple(segments)

@@ -21,6 +21,8 @@ class Entry:
     kind: Kind
     shape: tuple[int, ...]
     dtype: torch.dtype
+    together: str = ""
+    """What it travels with: entries of one shape and dtype that share this word are columns of the same blocks."""
 
     def __str__(self) -> str:
         """`conv1.weight: float32 (16, 1, 3, 3), parameter`."""

@@ -78,7 +78,7 @@ class Shards:
     def __init__(self, sources: Sequence[Source], *, block_bytes: int, live: bool) -> None:
         """Lays out the sources and takes their present values. Raises `ConfigError` for an odd `block_bytes`."""
         self.sources = tuple(sources)
-        entries = [Entry(s.name, s.kind, s.shape, s.dtype) for s in sources]
+        entries = [Entry(s.name, s.kind, s.shape, s.dtype, _together(s)) for s in sources]
         self.schema = Schema(entries, block_bytes)
         self.runs, self.blocks = lay_out(entries, block_bytes)
         self.nbytes = sum(block.nbytes for block in self.blocks)
@@ -147,7 +147,8 @@ class Shards:
             return 0.0, ()
         old, work = self._widen(1, last, copy), (self._scratch(2, copy), self._scratch(3, copy))
         brought = squared_norm(torch.sub(copy, old, out=work[0])) if touched else 0.0
-        merge(block.kind, copy, new, old, work)
+        for kind, at in block.columns:
+            merge(kind, copy[at], new[at], old[at], (work[0][at], work[1][at]))
         if touched:
             self._write(block, self._copy)
         last.copy_(copy if touched else fresh)
@@ -191,17 +192,21 @@ class Shards:
         block = self.blocks[index]
         with self._locks[index]:
             own = self._copy.piece(block)
-            theirs = codec.decode(data, self._scratch(0, own))
+            theirs_room = self._scratch(0, own)
+            theirs = codec.decode(data, theirs_room)
             change = torch.sub(theirs, own, out=self._scratch(1, own)) if block.kind is not Kind.NEWEST else own
             squared = squared_norm(change)
             if math.isnan(squared):
                 return Difference(0.0, self._nonfinite(block, change))
-            if block.kind.linear:
-                codec.encode(change.mul_(weight), out)
-                own.add_(codec.decode(out, self._scratch(0, own)))
-            else:
-                codec.encode(own, out)
-                self._join(block, own, theirs, weight, step)
+            size = out.numel() // len(block.columns)
+            for i, (kind, at) in enumerate(block.columns):
+                data = out[i * size : (i + 1) * size]
+                if kind.linear:
+                    codec.encode(change[at].mul_(weight), data)
+                    own[at].add_(codec.decode(data, theirs_room[at]))
+                else:
+                    codec.encode(own[at], data)
+                    self._join(block, kind, own[at], theirs[at], weight, step)
             self._touched[index] = True
             return Difference(squared)
 
@@ -211,23 +216,25 @@ class Shards:
         with self._locks[index]:
             own = self._copy.piece(block)
             theirs = codec.decode(data, self._scratch(0, own))
-            apart = (
-                theirs if block.kind.linear or block.kind is Kind.NEWEST else torch.sub(theirs, own, out=self._scratch(1, own))
-            )
-            squared = squared_norm(apart)
-            if math.isnan(squared):
-                return Difference(0.0, self._nonfinite(block, apart))
-            if block.kind.linear:
-                own.sub_(theirs)
-                squared /= weight * weight
-            else:
-                self._join(block, own, theirs, weight, step)
+            if math.isnan(squared_norm(theirs)):
+                return Difference(0.0, self._nonfinite(block, theirs))
+            squared = 0.0
+            for kind, at in block.columns:
+                if kind.linear:
+                    own[at].sub_(theirs[at])
+                    squared += squared_norm(theirs[at]) / (weight * weight)
+                else:
+                    squared += self._apart(kind, own[at], theirs[at])
+                    self._join(block, kind, own[at], theirs[at], weight, step)
             self._touched[index] = True
             return Difference(squared)
 
-    def _join(self, block: Block, own: Tensor, theirs: Tensor, weight: float, step: int) -> None:
-        if block.kind is not Kind.NEWEST:
-            blend(block.kind, own, theirs, weight)
+    def _apart(self, kind: Kind, own: Tensor, theirs: Tensor) -> float:
+        return squared_norm(torch.sub(theirs, own, out=self._scratch(1, own))) if kind is not Kind.NEWEST else 0.0
+
+    def _join(self, block: Block, kind: Kind, own: Tensor, theirs: Tensor, weight: float, step: int) -> None:
+        if kind is not Kind.NEWEST:
+            blend(kind, own, theirs, weight)
         elif step > self._stamps[block.index]:
             own.copy_(theirs)
             self._stamps[block.index] = step
@@ -298,8 +305,9 @@ class Shards:
             elif part.step > newest:
                 newest = part.step
                 mixed.copy_(theirs)
-        if block.kind is Kind.NONNEGATIVE:
-            mixed.clamp_(min=0)  # whatever a neighbour sent
+        for kind, at in block.columns:
+            if kind is Kind.NONNEGATIVE:
+                mixed[at].clamp_(min=0)  # whatever a neighbour sent
         self._write(block, self._mixed)
         return tuple(differences)
 
@@ -315,9 +323,10 @@ class Shards:
         if block.kind is Kind.NEWEST:
             mixed.copy_(theirs if part.step > published.step else mixed)
         else:
-            then = self._scratch(1, own).copy_(own)
-            blend(block.kind, then, theirs, part.weight)
-            merge(block.kind, mixed, then, own, (self._scratch(2, own), self._scratch(3, own)))
+            then, work = self._scratch(1, own).copy_(own), (self._scratch(2, own), self._scratch(3, own))
+            for kind, at in block.columns:
+                blend(kind, then[at], theirs[at], part.weight)
+                merge(kind, mixed[at], then[at], own[at], (work[0][at], work[1][at]))
         self._write(block, self._mixed)
         self._flat.flush()
         return difference
@@ -398,3 +407,8 @@ class Shards:
             return ()
         stretches = zip(block.segments, cut(block, value), strict=True)
         return tuple(self.sources[s.tensor].name for s, stretch in stretches if not torch.isfinite(stretch).all())
+
+
+def _together(source: Source) -> str:
+    """An optimizer's moments of one parameter travel together."""
+    return source.name.rpartition(".")[0] if not source.in_model and source.kind in (Kind.SIGNED, Kind.NONNEGATIVE) else ""

@@ -222,7 +222,7 @@ def test_optimizer_state_is_made_only_for_what_is_not_zero() -> None:
     net, optimizer = node(lambda p: torch.optim.Adam(p, lr=0.01))
     shards = Shards(collect(net, [optimizer]), block_bytes=1 << 16, live=True)
     names = [s.name for s in shards.sources]
-    signed = next(b for b in shards.blocks if b.kind is Kind.SIGNED)
+    signed = next(b for b in shards.blocks if b.kind is Kind.MOMENTS)
     change = torch.zeros(signed.elements)
     shards.settle(signed.index, change.view(torch.uint8), RAW, 0.5, 1)
     shards.meet(0)
