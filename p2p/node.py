@@ -8,13 +8,13 @@ import math
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors.torch import save_model
 from torch import Tensor, nn
@@ -27,21 +27,28 @@ from p2p import schedule
 from p2p.agent.agent import Agent, Who, short
 from p2p.agent.averaging import pull_all
 from p2p.agent.consensus import Consensus, consensus
+from p2p.agent.entrance import Door
 from p2p.agent.records import boot_incarnation
+from p2p.batches import PartBatches
 from p2p.config import LAN, Config
-from p2p.data import Epoch, ShardedSampler, Split
+from p2p.data import Epoch, LeaseSampler, SortedSampler, Split
 from p2p.errors import ClosedError, ConfigError, StateError
+from p2p.feed import Feed
 from p2p.net import keys
+from p2p.net.address import interface_host, parse_address
 from p2p.net.keys import Identity
 from p2p.net.messages import SnapshotOffer
 from p2p.net.zeromq import ZmqTransport
 from p2p.report import EventLog, StepReport
 from p2p.settings import Settings, resolve
 from p2p.state import Mean
+from p2p.stream import Stream
 from p2p.task import make_task
 from p2p.thread import LoopThread
 
 log = logging.getLogger("starlings")
+
+T = TypeVar("T")
 
 TOLERANCE = 1e-3
 """Of `consensus()`: root mean square difference, over the root mean square of the parameters."""
@@ -55,6 +62,8 @@ def join(
     secret: bytes | str | os.PathLike[str] | None = None,
     listen: str | None = None,
     advertise: str | None = None,
+    interface: str | None = None,
+    dial_only: bool | None = None,
     topology: object | None = None,
     algorithm: str | Algorithm | None = None,
     site: str | None = None,
@@ -76,6 +85,8 @@ def join(
         secret=secret,
         listen=listen,
         advertise=advertise,
+        interface=interface,
+        dial_only=dial_only,
         topology=topology,
         algorithm=algorithm,
         site=site,
@@ -115,7 +126,7 @@ class Node:
         self._agent = Agent(who, transport, config, random.Random(who.identity.node), self._events)
         self._thread = LoopThread("starlings-agent")
         try:
-            self._start(config)
+            self._start(config, transport)
         except BaseException:
             self._shut()
             raise
@@ -162,9 +173,31 @@ class Node:
 
     # --- what a trainer calls ---------------------------------------------------------------------------------------
 
-    def sampler(self, data: Sized, *, split: Split = "shuffled", labels: Sequence[int] | None = None) -> ShardedSampler:
-        """A torch Sampler of this node's share of each epoch; see ShardedSampler for what is promised."""
-        return ShardedSampler(data, self._task.contract.seed, self._place, self._epoch, split, labels)
+    def sampler(
+        self, data: Sized, *, chunk: int | None = None, split: Split = "shuffled", labels: Sequence[int] | None = None
+    ) -> LeaseSampler | SortedSampler:
+        """A torch Sampler of this node's share of each epoch; see LeaseSampler for what is promised.
+
+        Work is shared out in chunks of `chunk` samples. Scripts make their samplers in the same order on every node.
+        `split="sorted"` deals the samples sorted by `labels` instead, so that a node sees few of them: for experiments.
+        """
+        return self._feed.sampler(data, chunk, split, labels)
+
+    def batches(self, data: Sized, batch: int | str, *, micro: int | None = None, chunk: int | None = None) -> PartBatches:
+        """A batch sampler: `batch="global:256"` keeps the sum of all nodes' batches at 256; see PartBatches."""
+        return self._feed.batches(data, batch, micro, chunk)
+
+    def stream(self, items: Iterable[T]) -> Stream[T]:
+        """An IterableDataset of this node's part of a stream that every node reads; see Stream for what is promised."""
+        return self._feed.stream(items)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The numbers of the epochs that are still to be done of the first `count`; a joiner begins in the swarm's.
+
+        Ends when some node has processed every sample of all of them. Where one dies in the last epoch, that number comes
+        again, once what it left over can be taken up.
+        """
+        return self._feed.epochs(count)
 
     def log(self, **scalars: float) -> None:
         """Write scalars to the event log, where the live view and the summary find them."""
@@ -196,6 +229,7 @@ class Node:
         (300), with the state that there is then, how far apart it is, and who still trains (they are not stopped).
         """
         self._ready("consensus()")
+        self._feed.rest()
         limit = self._agent.config.join.consensus if timeout is None else timeout
         result = self._thread.call(consensus(self._agent, tolerance * _scale(self.model), limit))
         self._phase = "average"
@@ -217,9 +251,12 @@ class Node:
             return
         for hook in self._hooks:
             hook.remove()
+        with suppress(ClosedError):
+            self._feed.finish()
         sent, received = self._agent.post.sent, self._agent.post.received
         seconds = time.monotonic() - self._began
-        self._events.write("end", steps=self._agent.step_count, seconds=seconds, sent=sent, received=received)
+        doubled = self._feed.duplicates
+        self._events.write("end", steps=self._agent.step_count, seconds=seconds, sent=sent, received=received, doubled=doubled)
         self._shut()
 
     def __enter__(self) -> Node:
@@ -242,6 +279,7 @@ class Node:
     def _step(self) -> None:
         """`Agent.step`, with the waiting on the agent's loop and all else here."""
         self._agent.epoch = self._epoch.number
+        self._feed.stepped()
         self._agent.offer()
         if self._agent.waits:
             self._thread.call(self._agent.arrivals())
@@ -277,16 +315,19 @@ class Node:
         key, secret = self._file("node-{}.key"), self._settings.secret
         identity = Identity.load_or_create(key) if key else Identity.from_seed(os.urandom(keys.KEY_BYTES))
         incarnation = boot_incarnation(-1, time.time_ns() // 1_000_000)
-        return Who(identity, incarnation, keys.swarm_id(secret), self._settings.site)
+        return Who(identity, incarnation, keys.swarm_id(secret), self._settings.site, self._settings.dial_only)
 
     def _transport(self, config: Config) -> ZmqTransport:
         s = self._settings
-        return ZmqTransport(s.listen, advertise=s.advertise, secret=s.secret, insecure=s.insecure, config=config.net)
+        advertise = s.advertise or (interface_host(s.interface) if s.interface else None)
+        return ZmqTransport(s.listen, advertise=advertise, secret=s.secret, insecure=s.insecure, config=config.net)
 
-    def _start(self, config: Config) -> None:
+    def _start(self, config: Config, transport: ZmqTransport) -> None:
         call, agent = self._thread.call, self._agent
         call(agent.open())
         door = call(agent.knock(self._settings.peers)) if self._settings.peers else None
+        if door is not None:
+            transport.face(_outside(door))
         self._task = make_task(self.model, self._optimizers, self._settings, config, door.terms.contract if door else None)
         if self._scheduler is not None:
             agent.scheduler = partial(schedule.dump, self._scheduler)
@@ -294,6 +335,7 @@ class Node:
             call(_soon(agent.enter, self._task))
         else:
             self._take(call(agent.join(self._task, door)))
+        self._feed = Feed(self._thread, agent.work, self._task.contract.seed, self._epoch, self._ready, self._place)
         self._events.write(
             "start", index=self._settings.index, id=self.id, address=self.address, pid=os.getpid(), step=agent.step_count
         )
@@ -336,6 +378,11 @@ class Node:
         transport = self._agent.transport
         if isinstance(transport, ZmqTransport):
             transport.abandon_after_fork()
+
+
+def _outside(door: Door) -> str:
+    """Where a member is for other machines; the way that this one took may be loopback."""
+    return door.terms.record.control if parse_address(door.address).loopback else door.address
 
 
 async def _soon(function: Any, *args: Any) -> None:

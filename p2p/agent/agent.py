@@ -24,6 +24,7 @@ from p2p.agent.requests import Requests
 from p2p.agent.seat import Seat
 from p2p.agent.swapper import Swapper
 from p2p.agent.view import View
+from p2p.agent.work import Works
 from p2p.config import Config
 from p2p.errors import ClosedError, JoinError, WireError
 from p2p.net import messages, wire
@@ -57,6 +58,7 @@ from p2p.net.messages import (
     Sync,
     Terms,
     Welcome,
+    Work,
 )
 from p2p.net.transport import Route, Transport
 from p2p.report import EventLog, Metrics, StepReport
@@ -114,6 +116,7 @@ class Agent:
         self.exchange: Swapper | Pusher | None = None
         self.post = Post(transport, self._envelope, self._record_of)
         self.requests = Requests(self.post)
+        self.work = Works(self.node, config.work, rng, who.incarnation << 20, self.post.send, self._arm)
         self.report: StepReport | None = None
         self._rng = rng
         self._offered = 0.0
@@ -370,6 +373,7 @@ class Agent:
         self._look_around()
         self.exchange.tick(now)
         self.donor.sweep(now)
+        self.work.tick(now)
         self.events.flush()
         self._arm()
 
@@ -377,7 +381,7 @@ class Agent:
         """See to it that `_tick` runs when a machine wants it next."""
         if self.membership is None or self.exchange is None:
             return
-        wake = min(self.membership.wake, self.exchange.wake)
+        wake = min(self.membership.wake, self.exchange.wake, self.work.wake)
         if self._timer is not None:
             if self._timer.when() <= wake:
                 return
@@ -411,6 +415,7 @@ class Agent:
         if view is self.view:
             return
         self.view = view
+        self.work.seat((member.id for member in view.members), self.loop.time())
         if self.node in view:
             seat = Seat(view, self.task.topology, self.node)
             if seat.reason:
@@ -427,6 +432,7 @@ class Agent:
             **dict.fromkeys((Ask, Answer, Reask, Push, Settled), self._on_exchange),
             **dict.fromkeys((SnapshotRequest, BlocksRequest, SnapshotDone), self._on_guest),
             SnapshotBlocks: self._on_blocks,
+            Work: self._on_work,
         }
 
     def _on_answer(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
@@ -468,6 +474,11 @@ class Agent:
             self.donor.blocks(envelope.node, route, message, now)
         else:
             self.donor.done(envelope.node, now)
+
+    def _on_work(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
+        now = self._member(envelope, message)
+        if isinstance(message, Work):
+            self.work.handle(envelope.node, message, now)
 
     def _on_blocks(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
         pull = self._pulls.get(envelope.node)

@@ -200,9 +200,9 @@ class Leases:
         self._speak(now)
 
     def left(self, now: float) -> bool:
-        """Whether there is still something in this epoch that this node should take, as far as it knows."""
+        """Whether there is still something in this epoch that this node has, or should take as far as it knows."""
         self._claim(now)
-        return bool(self._claimed)
+        return bool(self._begun or self._claimed)
 
     def complete(self, epoch: int) -> bool:
         """Whether every chunk up to the end of this epoch is finished."""

@@ -117,11 +117,17 @@ class Works:
         """A copy of what is finished now."""
         return Finished(leases.finished.floor, leases.finished.bitmap)
 
-    def rest(self) -> None:
+    async def rest(self) -> None:
         """The trainer takes no more work."""
         for leases in self.all:
             leases.rest(self._now())
         self._arm()
+
+    async def current(self) -> int | None:
+        """The swarm's epoch: the first that is not complete; None without data sets."""
+        for leases in self.all:
+            await self.sync(leases)
+        return min((leases.current for leases in self.all), default=None)
 
     async def more(self, epoch: int) -> bool:
         """Wait until there is work to be taken up again in this epoch (True), or it is complete (False)."""
