@@ -86,6 +86,9 @@ class DeadlineConfig:
     """How long a synchronous round waits for a neighbour: adaptive, from the arrivals of all neighbours."""
 
     enabled: bool = True
+    first: float = 30.0
+    """Seconds that a round waits before any arrival is known. Should exceed the difference between two nodes' first steps
+    (compilation), or these are skipped; bounds the wait for a neighbour that has stopped stepping."""
     deviations: float = 4.0
     """The deadline lies so many deviations past the median arrival. More: fewer skips, longer waits for the slow."""
     floor: float = 0.3

@@ -268,10 +268,12 @@ class Rounds:
         return self.plan
 
     def _patience(self) -> float:
-        """Seconds to wait: the typical neighbour's median lag and some deviations; for ever before anything is known."""
+        """Seconds to wait: the typical neighbour's median lag and some deviations."""
         timed = sorted((n for n in self.neighbours.values() if n.lags), key=lambda n: median(n.lags))
-        if not self.deadline.enabled or not timed:
+        if not self.deadline.enabled:
             return math.inf
+        if not timed:
+            return self.deadline.first
         neighbour = timed[(len(timed) - 1) // 2]
         middle = median(neighbour.lags)
         deviation = 1.4826 * median(abs(lag - middle) for lag in neighbour.lags)

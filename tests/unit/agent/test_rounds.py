@@ -314,7 +314,8 @@ def test_what_was_combined_is_not_late_as_well() -> None:
 def test_before_anything_is_known_everybody_is_waited_for() -> None:
     rounds = machine(ADAPTIVE)
     rounds.begin(plan(0, A), 0.0)
-    assert not rounds.complete(1e9)
+    assert not rounds.complete(ADAPTIVE.first - 1)
+    assert rounds.complete(ADAPTIVE.first)
 
 
 @pytest.mark.parametrize(
