@@ -69,7 +69,7 @@ def test_an_answer_that_is_still_on_its_way_is_not_sent_twice() -> None:
     world.delay = lambda sender, receiver: 0.1 if sender == "0" else 60.0
     world.run(500.0)
     answered = [m.exchange for _, _, _, m in world.log if isinstance(m, Answer) and m.accepted]
-    assert kinds(world).count("Reask") > 50
+    assert kinds(world).count("Reask") > 20
     assert len(answered) == len(set(answered)) > 5
 
 
