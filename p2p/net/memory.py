@@ -134,8 +134,8 @@ class Connection:
         if self.cut_since is not None and self.cut_since + SILENCE <= self.near.loop.time():
             self.lose("timed out")
 
-    def joins(self, one: str, other: str) -> bool:
-        return self.far is not None and {self.near.host.name, self.far.host.name} == {one, other}
+    def touches(self, name: str) -> bool:
+        return self.far is not None and name in (self.near.host.name, self.far.host.name)
 
     def resume(self) -> None:
         """A cut has ended, perhaps this one's."""
@@ -279,10 +279,10 @@ class Network:
         """Flip one bit in so many (0 to 1) of the messages over a line."""
         self.underlay.corrupt(link, share)
 
-    def disconnect(self, one: str, other: str) -> None:
-        """Break the open connections between two hosts; they are dialled again."""
+    def disconnect(self, name: str) -> None:
+        """Break a host's open connections, with all that is under way on them; they are dialled again."""
         for connection in self._connections():
-            if connection.joins(one, other):
+            if connection.touches(name):
                 connection.lose("closed")
 
     def crash(self, name: str) -> None:

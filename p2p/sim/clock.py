@@ -23,6 +23,14 @@ COMPACT_FROM = 256
 """Cancelled timers are swept out once there are so many, and they are the greater half."""
 
 
+STANDSTILL = 20_000
+"""Rounds of the loop within one moment, after which somebody is taken to be waking himself again and again."""
+
+
+class Livelock(RuntimeError):
+    """Callbacks follow each other and time does not go on."""
+
+
 class Deadlock(RuntimeError):
     """Nothing is ready and no timer is set: whatever is awaited will never come."""
 
@@ -90,7 +98,7 @@ _process: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The event loop; `time()` begins at 0. Where a real loop would wait forever, it raises `Deadlock`."""
+    """The event loop; time begins at 0. Raises `Deadlock` where a real loop would wait forever, `Livelock` where it would spin."""
 
     _ready: deque[Handle]  # BaseEventLoop's queue of what runs next
     _stopping: bool
@@ -103,6 +111,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, TimerHandle]] = []
         self._order = count()
         self._cancelled = 0
+        self._rounds = 0  # of the loop, since time went on
 
     def time(self) -> float:
         return self._now
@@ -132,6 +141,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready = self._ready
         if not ready and not self._stopping:
             self._advance()
+        self._rounds += 1
+        if self._rounds > STANDSTILL:
+            raise Livelock(f"time stands still at {self._now:g} s; next to run: {', '.join(map(repr, list(ready)[:4]))}")
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not (handle.cancelled() or (self.halted and self._holds(handle))):
@@ -143,7 +155,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._drop_cancelled_head()
         if not timers:
             raise Deadlock(self._waiting())
-        self._now = max(self._now, timers[0][0])
+        if timers[0][0] > self._now:
+            self._now, self._rounds = timers[0][0], 0
         while timers and timers[0][0] <= self._now:
             timer = heapq.heappop(timers)[2]
             timer._scheduled = False  # type: ignore[attr-defined]

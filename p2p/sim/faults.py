@@ -23,6 +23,7 @@ class World(Protocol):
     def resume(self, node: int) -> bool: ...
     def cut(self, sites: tuple[str, ...]) -> bool: ...
     def heal(self, sites: tuple[str, ...]) -> bool: ...
+    def disconnect(self, node: int) -> bool: ...
     def slow(self, link: Link, factor: float) -> bool: ...
     def corrupt(self, link: Link, share: float) -> bool: ...
     def join(self) -> bool: ...
@@ -85,6 +86,17 @@ class Cut:
 
     def lift(self, world: World) -> bool:
         return world.heal(self.sites)
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """All connections of a node break, and what is under way on them is lost; they are dialled again."""
+
+    node: int
+    at: float
+
+    def strike(self, world: World) -> bool:
+        return world.disconnect(self.node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +184,7 @@ def draw(rng: random.Random, nodes: int, sites: Sequence[str], until: float) -> 
     gone, rest = order[: rng.randint(0, nodes // 3)], order[nodes // 3 :]
     faults: list[Fault] = [rng.choice((Kill, Leave))(node, rng.uniform(0.1, 0.6) * until) for node in gone]
     faults += [Stall(node, rng.uniform(0.1, 0.5) * until, rng.uniform(0.5, 6.0)) for node in rest[: rng.randint(0, 3)]]
+    faults += [Disconnect(node, rng.uniform(0.1, 0.6) * until) for node in rest for _ in range(rng.randint(0, 2))]
     faults += [Slow(node, rng.uniform(2.0, 10.0), rng.uniform(0.0, 0.3) * until) for node in rest[: rng.randint(0, 2)]]
     faults += [Corrupt(node, rng.uniform(0.001, 0.05), rng.uniform(0.0, 0.3) * until) for node in rest[: rng.randint(0, 1)]]
     faults += [Join(rng.uniform(0.1, 0.5) * until) for _ in range(rng.randint(0, 2))]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-9
 """Of the ledger, per element."""
+WARM = 4
+"""Steps before a swarm knows its pace."""
 
 
 def check(swarm: SimulatedSwarm, *, wait: float) -> None:
@@ -51,6 +53,16 @@ def all_progress(swarm: SimulatedSwarm, *, wait: float) -> None:
         assert node.steps, f"{node.name} has done no step"
         longest = max(report.wait for report in node.reports) - node.process.stopped
         assert longest <= wait, f"{node.name} waited {longest:.3f} s for others in one step, {wait} s allowed"
+
+
+def exchanges_flow(swarm: SimulatedSwarm, *, steps: int) -> None:
+    """Nobody who was never stopped goes longer than so many steps, the first few aside, without an exchange."""
+    for node in swarm.living:
+        alone = longest = 0
+        for report in node.reports[WARM:] if not node.process.stopped else ():
+            alone = 0 if report.partners else alone + 1
+            longest = max(longest, alone)
+        assert longest <= steps, f"{node.name} has exchanged with nobody in {longest} steps, {steps} allowed"
 
 
 def memory_bounded(swarm: SimulatedSwarm) -> None:

@@ -25,8 +25,8 @@ from p2p.sim.clock import Process, State
 from p2p.sim.compute import Compute
 from p2p.sim.journal import NodeLog
 from p2p.sim.workloads import Workload
+from p2p.state.method import Method
 from p2p.state.shards import Shards
-from p2p.state.sources import collect
 from topology import Topology
 from topology import spec_of as topology_spec
 
@@ -91,7 +91,10 @@ class SimulatedNode:
         self._registrar = registrar
         self.model = setting.workload.model(index)
         self.optimizer = setting.workload.optimizer(self.model)
-        self.shards = self._shards()
+        self.method = Method(setting.algorithm, self.model, [self.optimizer])
+        self.shards = Shards(
+            self.method.sources, block_bytes=setting.config.exchange.block_bytes, live=setting.algorithm.exchange == "swap"
+        )
         self.agent = Agent(self._who(transport.host.site), transport, setting.config, self._rng(), log)
 
     @property
@@ -151,6 +154,7 @@ class SimulatedNode:
         began = loop.time()
         await self._compute(setting.compute.seconds(self.index, self.steps))
         setting.workload.gradient(self.index, self.model)
+        self.agent.before()
         self.optimizer.step()
         report = await self.agent.step()
         self.steps += 1
@@ -175,11 +179,6 @@ class SimulatedNode:
     def _rng(self) -> random.Random:
         return random.Random(f"{self._setting.seed}/agent/{self.index}")
 
-    def _shards(self) -> Shards:
-        algorithm, exchange = self._setting.algorithm, self._setting.config.exchange
-        sources = collect(self.model, [self.optimizer], state=algorithm.shares_state)
-        return Shards(sources, block_bytes=exchange.block_bytes, live=algorithm.exchange == "swap")
-
     def _task(self) -> Task:
         setting, schema = self._setting, self.shards.schema
         contract = Contract(
@@ -191,7 +190,7 @@ class SimulatedNode:
             fingerprint=setting.fingerprint,
             seed=setting.seed,
         )
-        return Task(contract, setting.algorithm, setting.topology, self.shards)
+        return Task(contract, setting.algorithm, setting.topology, self.method, self.shards)
 
     @property
     def stopped(self) -> bool:

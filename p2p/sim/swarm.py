@@ -276,6 +276,9 @@ class SimulatedSwarm:
         self.network.heal(*sites)
         return True
 
+    def disconnect(self, node: int) -> bool:
+        return self._with(node, lambda it: it.life is not Life.LEFT, lambda it: self.network.disconnect(it.name))
+
     def slow(self, link: Link, factor: float) -> bool:
         self.network.slow(f"n{link}" if isinstance(link, int) else link, factor)
         return True

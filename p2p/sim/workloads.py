@@ -86,6 +86,50 @@ class Drifting(Averaging):
         return torch.stack(self._moves).sum(0) if self._moves else super().moved()
 
 
+@dataclass(frozen=True)
+class Quadratics:
+    """Node i has f_i(x) = (x - b_i)^T A_i (x - b_i) / 2 (float64) and its exact gradient; the minima are far apart.
+
+    A_i has random eigenvectors and eigenvalues evenly from 0.5 to 1.5; b_i and the start x_i are normal. The score is the
+    root mean square distance of a model to the minimum of the sum over the first `nodes` nodes.
+    """
+
+    nodes: int
+    size: int = 10
+    seed: int = 0
+    learning_rate: float = 0.05
+    momentum: float = 0.0
+
+    def model(self, node: int) -> nn.Module:
+        return Vector(torch.from_numpy(np.random.default_rng([self.seed, node, 1]).normal(size=self.size)))
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=self.learning_rate, momentum=self.momentum)
+
+    def gradient(self, node: int, model: nn.Module) -> None:
+        matrix, centre = self.function(node)
+        for x in model.parameters():
+            x.grad = matrix @ (x.detach() - centre)
+
+    def score(self, model: nn.Module) -> float:
+        with torch.no_grad():
+            return float((nn.utils.parameters_to_vector(model.parameters()) - self.minimum).square().mean().sqrt())
+
+    def function(self, node: int) -> tuple[Tensor, Tensor]:
+        """A_i and b_i."""
+        rng = np.random.default_rng([self.seed, node])
+        basis = np.linalg.qr(rng.normal(size=(self.size, self.size)))[0]
+        matrix = basis @ np.diag(np.linspace(0.5, 1.5, self.size)) @ basis.T
+        return torch.from_numpy(matrix), torch.from_numpy(rng.normal(size=self.size))
+
+    @cached_property
+    def minimum(self) -> Tensor:
+        """Of the sum of all nodes' functions."""
+        functions = [self.function(node) for node in range(self.nodes)]
+        total = torch.stack([matrix for matrix, _ in functions]).sum(0)
+        return torch.linalg.solve(total, torch.stack([matrix @ centre for matrix, centre in functions]).sum(0))
+
+
 @cache
 def digits() -> tuple[Tensor, Tensor]:
     """All of scikit-learn's 1,797 digits in a fixed random order: images (n, 64) in 0..1, labels (n,)."""

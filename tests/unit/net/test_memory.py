@@ -302,7 +302,7 @@ def test_nobody_there_is_refused_again_and_again_until_somebody_is() -> None:
         _, inbox_b = await host(network, "b")
         await asyncio.sleep(1.0)
         assert inbox_b.headers == [b"early"]
-        network.disconnect("a", "b")
+        network.disconnect("b")
         a.send(a.dial("tcp://b:7000"), b"soon")
         await asyncio.sleep(0.3)
         assert inbox_b.headers == [b"early", b"soon"]
@@ -375,7 +375,7 @@ def test_an_answer_route_dies_with_its_connection() -> None:
         a, _, b, inbox = await pair(network)
         a.send(a.dial("tcp://b:7000"), b"1")
         await asyncio.sleep(1)
-        network.disconnect("a", "b")
+        network.disconnect("b")
         assert not b._theirs
         assert b.send(inbox.routes[0], b"answer") is None
         await asyncio.sleep(1)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from p2p.sim.clock import COMPACT_FROM, Deadlock, Process, VirtualLoop, run
+from p2p.sim.clock import COMPACT_FROM, Deadlock, Livelock, Process, VirtualLoop, run
 
 
 def loop() -> VirtualLoop:
@@ -64,6 +64,19 @@ def test_waiting_for_what_never_comes_is_a_deadlock_that_names_the_waiter() -> N
         await loop().create_future()
 
     with pytest.raises(Deadlock, match=r"at 0 s nothing is ready .*\.main"):
+        run(main())
+
+
+def test_waking_oneself_for_ever_is_a_livelock_that_names_the_culprit() -> None:
+    async def main() -> None:
+        def insomniac() -> None:
+            loop().call_at(loop().time() - 1, insomniac)
+
+        await asyncio.sleep(3)
+        insomniac()
+        await asyncio.sleep(1)
+
+    with pytest.raises(Livelock, match=r"time stands still at 3 s; .*insomniac"):
         run(main())
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from p2p.sim.clock import run
-from p2p.sim.faults import Corrupt, Cut, Fault, Join, Kill, Leave, Link, Schedule, Slow, Stall, draw
+from p2p.sim.faults import Corrupt, Cut, Disconnect, Fault, Join, Kill, Leave, Link, Schedule, Slow, Stall, draw
 
 
 class Book:
@@ -35,6 +35,9 @@ class Book:
 
     def heal(self, sites: tuple[str, ...]) -> bool:
         return self.note(f"heal {sites}")
+
+    def disconnect(self, node: int) -> bool:
+        return self.note(f"disconnect {node}")
 
     def slow(self, link: Link, factor: float) -> bool:
         return self.note(f"slow {link} {factor}")
@@ -68,6 +71,7 @@ def test_every_fault_strikes_in_time_and_passes_in_time() -> None:
         Cut(("eu",), at=2, for_=4),
         Slow(("eu", "us"), 3.0),
         Corrupt(4, 0.1, at=7),
+        Disconnect(6, at=7.5),
         Join(at=8),
         Leave(3, at=9),
     ]
@@ -80,6 +84,7 @@ def test_every_fault_strikes_in_time_and_passes_in_time() -> None:
         (5.0, "kill 1"),
         (6.0, "heal ('eu',)"),
         (7.0, "corrupt 4 0.1"),
+        (7.5, "disconnect 6"),
         (8.0, "join"),
         (9.0, "leave 3"),
     ]
