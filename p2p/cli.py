@@ -88,6 +88,11 @@ RunDir = Annotated[Path | None, typer.Option(envvar="STARLINGS_RUN_DIR", help="F
 Listen = Annotated[str, typer.Option(help="The own address to bind, without a port; tcp://* for all.")]
 Port = Annotated[int, typer.Option(min=0, max=65534, help="To bind, with the next one; 0 takes free ones.")]
 Advertise = Annotated[str | None, typer.Option(envvar="STARLINGS_ADVERTISE", help="The address that others should dial.")]
+Interface = Annotated[
+    str | None,
+    typer.Option(envvar="STARLINGS_INTERFACE", help="The network interface whose address others should dial: eth0 ..."),
+]
+DialOnly = Annotated[bool, typer.Option("--dial-only", help="Nobody can dial this machine: it opens all connections itself.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Dial other machines without a secret, in the open.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of the live table, on a terminal too.")]
 
@@ -102,6 +107,7 @@ def launch(
     listen: Listen = "tcp://127.0.0.1",
     port: Port = 0,
     advertise: Advertise = None,
+    interface: Interface = None,
     site: Site = None,
     run_dir: RunDir = None,
     plain: Plain = False,
@@ -115,7 +121,7 @@ def launch(
         keys.write_secret(run.secret, keys.new_secret())
     keys.read_secret(run.secret)
     _go(run, plain, script=script, arguments=tuple(arguments or ()), nodes=nodes, secret=str(run.secret), listen=listen,
-        port=port, advertise=advertise, topology=topology, algorithm=algorithm, site=site)  # fmt: skip
+        port=port, advertise=advertise, interface=interface, topology=topology, algorithm=algorithm, site=site)  # fmt: skip
 
 
 @app.command(cls=Passing, context_settings=SCRIPT)
@@ -130,6 +136,8 @@ def join(
     listen: Listen = "tcp://*",
     port: Port = 0,
     advertise: Advertise = None,
+    interface: Interface = None,
+    dial_only: DialOnly = False,
     site: Site = None,
     run_dir: RunDir = None,
     plain: Plain = False,
@@ -145,7 +153,8 @@ def join(
     )  # so that nobody waits for torch to learn of a wrong address or secret
     _go(_run_directory(run_dir), plain, script=script, arguments=tuple(arguments or ()), peers=(address,),
         secret=secret_file or "", insecure=insecure, listen=listen if secret or insecure else "tcp://127.0.0.1", port=port,
-        advertise=advertise, topology=topology, algorithm=algorithm, site=site)  # fmt: skip
+        advertise=advertise, interface=interface, dial_only=dial_only, topology=topology, algorithm=algorithm,
+        site=site)  # fmt: skip
 
 
 @app.command()

@@ -65,6 +65,8 @@ class Plan:
     listen: str = "tcp://127.0.0.1"
     port: int = 0  # of node 0; 0 takes a free one
     advertise: str | None = None
+    interface: str | None = None
+    dial_only: bool = False
     topology: str | None = None
     algorithm: str | None = None
     site: str | None = None
@@ -92,6 +94,7 @@ class Plan:
             "STARLINGS_RUN_DIR": str(run.path.resolve()),
             "STARLINGS_SECRET": os.path.abspath(self.secret) if self.secret else "",
             "STARLINGS_INSECURE": "1" if self.insecure else "",
+            "STARLINGS_DIAL_ONLY": "1" if self.dial_only else "",
             "STARLINGS_LISTEN": f"{self.listen}:{0 if index else port}",
             "STARLINGS_PEERS": ",".join(self.peers),
         }
@@ -100,7 +103,8 @@ class Plan:
             found["STARLINGS_PEERS"] = f"tcp://{LOCAL.get(host, host)}:{port}" if index else ""
             found["STARLINGS_WAIT_FOR"] = str(self.nodes)
             found["STARLINGS_JOIN_TIMEOUT"] = str(SWARM_TIMEOUT)
-        given = {"ADVERTISE": self.advertise, "TOPOLOGY": self.topology, "ALGORITHM": self.algorithm, "SITE": self.site}
+        given = {"ADVERTISE": self.advertise, "INTERFACE": self.interface, "TOPOLOGY": self.topology,
+                 "ALGORITHM": self.algorithm, "SITE": self.site}  # fmt: skip
         return found | {f"STARLINGS_{name}": value for name, value in given.items() if value is not None}
 
     def join_line(self, address: str) -> str:

@@ -23,6 +23,8 @@ class Settings:
     secret: bytes | None
     listen: str
     advertise: str | None
+    interface: str | None
+    dial_only: bool
     topology: object | None
     algorithm: object | None
     site: str
@@ -39,6 +41,8 @@ def resolve(
     secret: bytes | str | os.PathLike[str] | None = None,
     listen: str | None = None,
     advertise: str | None = None,
+    interface: str | None = None,
+    dial_only: bool | None = None,
     topology: object | None = None,
     algorithm: object | None = None,
     site: str | None = None,
@@ -62,6 +66,8 @@ def resolve(
         secret=key,
         listen=listen or given("LISTEN") or everywhere,
         advertise=advertise or given("ADVERTISE"),
+        interface=interface or given("INTERFACE"),
+        dial_only=dial_only if dial_only is not None else given("DIAL_ONLY") == "1",
         topology=topology if topology is not None else given("TOPOLOGY"),
         algorithm=algorithm if algorithm is not None else given("ALGORITHM"),
         site=site if site is not None else given("SITE") or "",

@@ -8,12 +8,12 @@ launcher=(-n 4)
 script=()
 while [ $# -gt 0 ]; do
     case $1 in
-        -n | --nodes | --topology | --algorithm | --listen | --port | --advertise | --site | --run-dir)
+        -n | --nodes | --topology | --algorithm | --listen | --port | --advertise | --interface | --site | --run-dir)
             [ $# -gt 1 ] || fail "$1 needs a value"
             launcher+=("$1" "$2")
             shift 2
             ;;
-        --plain | --nodes=* | --topology=* | --algorithm=* | --listen=* | --port=* | --advertise=* | --site=* | --run-dir=*)
+        --plain | --nodes=* | --topology=* | --algorithm=* | --listen=* | --port=* | --advertise=* | --interface=* | --site=* | --run-dir=*)
             launcher+=("$1")
             shift
             ;;

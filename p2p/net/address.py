@@ -5,11 +5,15 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+import struct
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
-from p2p.errors import JoinError
+from p2p.errors import ConfigError, JoinError
 
 WILDCARDS = ("*", "0.0.0.0", "::")
+_SIOCGIFADDR = 0x8915  # linux/sockios.h
 _PATTERN = re.compile(r"tcp://(?:\[([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[\w.-]+)?)\]|([\w.-]+|\*)):([0-9]{1,5})", re.ASCII)
 
 
@@ -60,6 +64,38 @@ def outward_host(toward: str | None = None) -> str:
         except OSError:
             continue
     return "127.0.0.1"
+
+
+def interface_host(name: str) -> str:
+    """The address of this machine's network interface `name`: its IPv4 one, else its first IPv6 one that isn't link-local.
+
+    Raises ConfigError where there is none. Linux only; elsewhere the address has to be given.
+    """
+    host = (_ipv4_of(name) or _ipv6_of(name)) if sys.platform == "linux" else None
+    if host is None:
+        names = ", ".join(known for _, known in socket.if_nameindex())
+        raise ConfigError(
+            f"no address is known of the interface {name!r} (there are: {names}); give the address: --advertise HOST"
+        )
+    return host
+
+
+def _ipv4_of(name: str) -> str | None:
+    import fcntl
+
+    request = struct.pack("256s", name.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24])
+        except OSError:
+            return None
+
+
+def _ipv6_of(name: str) -> str | None:
+    table = Path("/proc/net/if_inet6")
+    rows = [line.split() for line in table.read_text().splitlines()] if table.exists() else []
+    found = [ipaddress.IPv6Address(int(row[0], 16)) for row in rows if row[-1] == name]
+    return next((str(address) for address in found if not address.is_link_local), None)
 
 
 def _numeric(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

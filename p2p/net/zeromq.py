@@ -130,6 +130,12 @@ class ZmqTransport:
             route.close()
             self._dialled = {address: kept for address, kept in self._dialled.items() if kept is not route}
 
+    def face(self, peer: str) -> None:
+        """Advertise the interface that leads to `peer` (an address), where all are listened on and none was stated."""
+        if self._listen.host in WILDCARDS and not self._advertise:
+            host = outward_host(parse_address(peer).host)
+            self.control, self.data = (str(Address(host, port)) for port in self._ports)
+
     async def close(self) -> None:
         """See `Transport.close`."""
         for connection in self._dialled.values():

@@ -123,11 +123,13 @@ def test_a_founder_on_all_interfaces_is_found_on_loopback(tmp_path: Path) -> Non
 
 def test_a_joiner_is_given_its_peers(tmp_path: Path) -> None:
     (joiner,) = environments(
-        RunDirectory(tmp_path), Plan("a.py", peers=("tcp://h:1", "tcp://h:3"), listen="tcp://*", site="eu")
+        RunDirectory(tmp_path),
+        Plan("a.py", peers=("tcp://h:1", "tcp://h:3"), listen="tcp://*", interface="eth1", dial_only=True, site="eu"),
     )
     assert joiner["STARLINGS_PEERS"] == "tcp://h:1,tcp://h:3"
     assert joiner["STARLINGS_LISTEN"] == "tcp://*:0"
     assert joiner["STARLINGS_SITE"] == "eu"
+    assert (joiner["STARLINGS_INTERFACE"], joiner["STARLINGS_DIAL_ONLY"]) == ("eth1", "1")
     assert joiner["STARLINGS_SECRET"] == ""
     assert "STARLINGS_WAIT_FOR" not in joiner
 

@@ -16,6 +16,8 @@ def test_the_defaults_found_a_swarm_on_loopback() -> None:
         secret=None,
         listen="tcp://127.0.0.1:0",
         advertise=None,
+        interface=None,
+        dial_only=False,
         topology=None,
         algorithm=None,
         site="",
@@ -35,6 +37,8 @@ def test_the_environment_sets_everything(tmp_path: Path) -> None:
             "STARLINGS_SECRET": str(tmp_path / "secret"),
             "STARLINGS_LISTEN": "tcp://10.0.0.1:7000",
             "STARLINGS_ADVERTISE": "example.org",
+            "STARLINGS_INTERFACE": "eth1",
+            "STARLINGS_DIAL_ONLY": "1",
             "STARLINGS_TOPOLOGY": "ring",
             "STARLINGS_ALGORITHM": "gossip",
             "STARLINGS_SITE": "eu",
@@ -47,7 +51,7 @@ def test_the_environment_sets_everything(tmp_path: Path) -> None:
     )
     peers = ("tcp://a:1", "tcp://b:2")
     assert found == Settings(
-        peers, KEY, "tcp://10.0.0.1:7000", "example.org", "ring", "gossip", "eu", 4, 2.5, True, tmp_path, 3
+        peers, KEY, "tcp://10.0.0.1:7000", "example.org", "eth1", True, "ring", "gossip", "eu", 4, 2.5, True, tmp_path, 3
     )
 
 

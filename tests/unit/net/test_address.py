@@ -1,9 +1,11 @@
 """Addresses are read exactly, and errors say what is expected."""
 
+import sys
+
 import pytest
 
-from p2p.errors import JoinError
-from p2p.net.address import Address, outward_host, parse_address
+from p2p.errors import ConfigError, JoinError
+from p2p.net.address import Address, interface_host, outward_host, parse_address
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,10 @@ def test_what_is_none(text: str) -> None:
 def test_the_way_out_is_the_interface_that_leads_there() -> None:
     assert outward_host("127.0.0.1") == "127.0.0.1"
     assert outward_host() not in ("", "0.0.0.0", "::")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+def test_an_interface_has_an_address() -> None:
+    assert interface_host("lo") == "127.0.0.1"
+    with pytest.raises(ConfigError, match=r"the interface 'nix0' \(there are: .*lo.*\); give the address: --advertise HOST"):
+        interface_host("nix0")

@@ -140,6 +140,27 @@ def test_a_forwarded_port_is_advertised_with_the_next_one() -> None:
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("listen", "advertise", "peer", "host"),
+    [
+        ("tcp://*:0", None, "tcp://127.0.0.1:7000", "tcp://127.0.0.1"),
+        ("tcp://*:0", None, "tcp://[::1]:7000", "tcp://[::1]"),
+        ("tcp://*:0", "node.example.org", "tcp://127.0.0.1:7000", "tcp://node.example.org"),
+        ("tcp://127.0.0.2:0", None, "tcp://127.0.0.1:7000", "tcp://127.0.0.2"),
+    ],
+)
+def test_a_joiner_advertises_the_interface_that_leads_to_its_peer(
+    listen: str, advertise: str | None, peer: str, host: str
+) -> None:
+    async def main() -> None:
+        async with node(listen=listen, advertise=advertise) as here:
+            here.face(peer)
+            assert [address.rpartition(":")[0] for address in (here.control, here.data)] == [host, host]
+            assert here.control != here.data
+
+    run(main)
+
+
 @pytest.mark.parametrize("advertise", ["*", "0.0.0.0", "tcp://*:7000", "host:7000", ""])
 def test_what_cannot_be_advertised(advertise: str) -> None:
     with pytest.raises(JoinError):
