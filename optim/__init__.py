@@ -1,10 +1,43 @@
 """What is mixed, when, and how: algorithms of decentralized optimization. Knows `topology`; does no I/O, knows no socket."""
 
-from optim.algorithm import Algorithm
-from optim.asynchronous import Async
+from optim.algorithm import Algorithm, Step, Vector
+from optim.builtin import (
+    D2,
+    AdPsgd,
+    Async,
+    DecentLaM,
+    Gossip,
+    GradientTracking,
+    Local,
+    MomentumTracking,
+    PushSum,
+    SlowMo,
+)
 from optim.compatibility import Incompatible, check
-from optim.gossip import Gossip
 from optim.kinds import Kind
 from optim.registry import make, names, register, spec_of
+from optim.synchronous import Synchronous
 
-__all__ = ["Algorithm", "Async", "Gossip", "Incompatible", "Kind", "check", "make", "names", "register", "spec_of"]
+__all__ = [
+    "D2",
+    "AdPsgd",
+    "Algorithm",
+    "Async",
+    "DecentLaM",
+    "Gossip",
+    "GradientTracking",
+    "Incompatible",
+    "Kind",
+    "Local",
+    "MomentumTracking",
+    "PushSum",
+    "SlowMo",
+    "Step",
+    "Synchronous",
+    "Vector",
+    "check",
+    "make",
+    "names",
+    "register",
+    "spec_of",
+]

@@ -11,15 +11,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from optim.algorithm import Algorithm
+from optim.algorithm import Step
+from optim.quasi_global import WithMomentum
 from optim.registry import register
+from optim.staleness import explicit_momentum
 
 
 @register("async")
 @dataclass(frozen=True)
-class Async(Algorithm):
-    """`period`: neighbourhood step times between two own swaps of a block."""
+class Async(WithMomentum):
+    """`period` counts neighbourhood step times between two own swaps of a block.
 
-    exchange: ClassVar[Literal["swap", "push"]] = "swap"
+    `partners=random` draws each one from the topology's row, instead of a rotation by weight. `target` above 0: the
+    optimizer's momentum is what is left of this one after the asynchrony's own (see `staleness`).
+    """
 
-    period: int = 1
+    exchange: ClassVar[Literal["swap", "push", "mass"]] = "swap"
+
+    partners: Literal["rotating", "random"] = "rotating"
+    target: float = 0.0
+
+    def before(self, s: Step) -> None:
+        """The momentum for the measured staleness, where a target is set."""
+        super().before(s)
+        if self.target and "momentum" in s.group:
+            s.group["momentum"] = explicit_momentum(self.target, s.staleness)
+
+
+@register("ad-psgd")
+@dataclass(frozen=True)
+class AdPsgd(Async):
+    """Lian et al. (2018), as published: random partners, local momentum, the gradient of the model before the swap."""
+
+    momentum: Literal["shared", "local", "quasi-global"] = "local"
+    partners: Literal["rotating", "random"] = "random"

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from optim.algorithm import Algorithm
 from optim.registry import make as make_algorithm
 from optim.registry import names, spec_of
-from topology import Topology, make
+from topology import SpecError, Topology, canonical, make
 from topology import spec_of as topology_spec
 
 ALTERNATIVES = ("one-peer-exponential", "exponential", "ring", "complete")
-"""Topologies that are offered instead, in this order."""
+"""Topologies that are offered instead, in this order, after the own one with lazy weights."""
+DENSE_MAX = 512
+"""Members up to which eigenvalues that a topology doesn't know are computed."""
+MARGIN = 1e-9
+"""By which an eigenvalue must clear its bound: computed ones are that exact."""
 
 
 class Incompatible(ValueError):
@@ -19,11 +25,23 @@ class Incompatible(ValueError):
 
 
 def missing(algorithm: Algorithm, topology: Topology, n: int) -> list[str]:
-    """Names of the properties that the algorithm needs and the topology lacks with n members."""
-    if not algorithm.needs or topology.refuses(n):
+    """What the algorithm needs and the topology lacks with n members, in words."""
+    if n < 2 or topology.refuses(n):
         return []
     properties = topology.properties(n)
-    return sorted(need for need in algorithm.needs if not getattr(properties, need))
+    lacking = sorted(need.replace("_", " ") for need in algorithm.needs if not getattr(properties, need))
+    bound = algorithm.eigenvalue_above
+    if bound is not None and not lacking and smallest_eigenvalue(topology, n) < bound + MARGIN:
+        lacking.append(f"without eigenvalues down to {bound:.4g}")
+    return lacking
+
+
+def smallest_eigenvalue(topology: Topology, n: int) -> float:
+    """Of a symmetric static mixing with n members; -1, the worst, where there are too many to compute it."""
+    known = topology.properties(n).smallest_eigenvalue
+    if known is not None:
+        return known
+    return float(np.linalg.eigvalsh(topology.whole(canonical(n), 0).matrix())[0]) if n <= DENSE_MAX else -1.0
 
 
 def check(algorithm: Algorithm, topology: Topology, n: int) -> None:
@@ -31,16 +49,23 @@ def check(algorithm: Algorithm, topology: Topology, n: int) -> None:
     lacking = missing(algorithm, topology, n)
     if not lacking:
         return
-    what = ", ".join(need.replace("_", " ") for need in lacking)
     raise Incompatible(
-        f"algorithm {spec_of(algorithm)!r} needs a topology that is {what}, and {topology_spec(topology)!r} with {n} members "
-        f"is not; use --topology {next(_topologies(algorithm, n))}, or --algorithm {next(_algorithms(topology, n))}"
+        f"algorithm {spec_of(algorithm)!r} needs a topology that is {', '.join(lacking)}, and {topology_spec(topology)!r} with "
+        f"{n} members is not; use --topology {next(_topologies(algorithm, topology, n))}, "
+        f"or --algorithm {next(_algorithms(topology, n))}"
     )
 
 
-def _topologies(algorithm: Algorithm, n: int) -> Iterator[str]:
-    return (name for name in ALTERNATIVES if not missing(algorithm, make(name), n))
+def _topologies(algorithm: Algorithm, topology: Topology, n: int) -> Iterator[str]:
+    """Those that do, the nearest first."""
+    head = topology_spec(topology).partition(":")[0]
+    for name in (f"{head}:weights=lazy", *ALTERNATIVES, "ring:weights=lazy"):
+        try:
+            if not make(name).refuses(n) and not missing(algorithm, make(name), n):
+                yield name
+        except SpecError:  # it has no weights to choose
+            continue
 
 
 def _algorithms(topology: Topology, n: int) -> Iterator[str]:
-    return (name for name in ("async", *names()) if not missing(make_algorithm(name), topology, n))
+    return (name for name in ("gossip", "async", *names()) if not missing(make_algorithm(name), topology, n))

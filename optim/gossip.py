@@ -1,24 +1,36 @@
-"""`gossip`: synchronous decentralized SGD, adapt then combine: x <- W (x - lr g).
+"""`gossip`: synchronous decentralized SGD.
 
-Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?" (2017). Moments mix by the same row, unless
-`momentum=local` (the textbook's). W must be doubly stochastic, so that the mean moves by local updates only.
+Adapt then combine: x <- W (x - lr g). Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?" (2017).
+Overlapped, adapt with combine: x <- W x - lr g(x), where x is in flight while g is computed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
-from optim.algorithm import Algorithm
+from optim.quasi_global import WithMomentum
 from optim.registry import register
+from optim.synchronous import Synchronous
 
 
 @register("gossip")
 @dataclass(frozen=True)
-class Gossip(Algorithm):
-    """`deadline=off` waits for every neighbour, however late."""
+class Gossip(WithMomentum, Synchronous):
+    """Moments mix by the same row, unless `momentum=local` (the textbook's).
 
-    exchange: ClassVar[Literal["swap", "push"]] = "push"
-    needs: ClassVar[frozenset[str]] = frozenset({"doubly_stochastic"})
+    `overlap`: what was published after one step is combined after the next, so that it travels during the computation.
+    """
 
-    deadline: Literal["adaptive", "off"] = "adaptive"
+    overlap: bool = False
+
+
+@register("local")
+@dataclass(frozen=True)
+class Local(Gossip):
+    """Local SGD: W = I but every `period` steps. With a `switch` post-local SGD; on `complete` the averages are exact.
+
+    Stich, "Local SGD Converges Fast and Communicates Little" (2019); momentum averaged along by Yu et al. (2019);
+    Lin et al., "Don't Use Large Mini-Batches, Use Local SGD" (2020) for the switch.
+    """
+
+    period: int = 8

@@ -269,6 +269,7 @@ class Node:
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._ready("optimizer.step()")
+        self._agent.before()
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         found = getattr(optimizer, "found_inf", None)  # set by a GradScaler on fused optimizers

@@ -16,7 +16,7 @@ from p2p.config import Config
 from p2p.errors import ConfigError
 from p2p.net.messages import Contract
 from p2p.settings import ALGORITHM, TOPOLOGY, Settings
-from p2p.state import Shards, collect
+from p2p.state import Method, Shards
 from topology import Topology
 
 
@@ -28,8 +28,8 @@ def make_task(
     Raises ConfigError for a topology or an algorithm that can't be, StateError for a model that can't be shared.
     """
     algorithm, topology, fingerprint = _chosen(settings, theirs)
-    sources = collect(model, optimizers, state=algorithm.shares_state)
-    shards = Shards(sources, block_bytes=config.exchange.block_bytes, live=algorithm.exchange == "swap")
+    method = Method(algorithm, model, optimizers)
+    shards = Shards(method.sources, block_bytes=config.exchange.block_bytes, live=algorithm.exchange == "swap")
     contract = Contract(
         shards.schema.fingerprint,
         shards.schema.hashes,
@@ -39,7 +39,7 @@ def make_task(
         fingerprint,
         theirs.seed if theirs else config.seed,
     )
-    return Task(contract, algorithm, topology, shards)
+    return Task(contract, algorithm, topology, method, shards)
 
 
 def _chosen(settings: Settings, theirs: Contract | None) -> tuple[Algorithm, Topology, bytes]:

@@ -154,7 +154,7 @@ def load(module: str, attribute: str) -> object:
 
 def _parameters(factory: type[Any]) -> dict[str, Any]:
     """Names and types of those that text can give; an object can only be handed over in Python."""
-    hints = typing.get_type_hints(factory.__init__)
+    hints = typing.get_type_hints(factory if dataclasses.is_dataclass(factory) else factory.__init__)  # inherited ones too
     kinds = {name: hints.get(name, str) for name in list(inspect.signature(factory.__init__).parameters)[1:]}
     return {name: kind for name, kind in kinds.items() if _is_text(kind)}
 

@@ -8,21 +8,20 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
-from optim import Algorithm, Async, Gossip
+from optim import Algorithm
 from p2p.agent import terms
 from p2p.agent.activity import Activity
 from p2p.agent.donor import BusyError, Donor, Pull, Take
 from p2p.agent.entrance import Door, Entrance
+from p2p.agent.exchanges import Exchange, make_exchange
 from p2p.agent.framing import Framing
 from p2p.agent.instructions import Changed, Instruction, Refused, Send
 from p2p.agent.membership import Membership
 from p2p.agent.post import Post
-from p2p.agent.pusher import Pusher
 from p2p.agent.reception import Reception
 from p2p.agent.records import LIVE
 from p2p.agent.requests import Requests
 from p2p.agent.seat import Seat
-from p2p.agent.swapper import Swapper
 from p2p.agent.view import View
 from p2p.agent.work import Works
 from p2p.config import Config
@@ -63,6 +62,7 @@ from p2p.net.messages import (
 from p2p.net.transport import Route, Transport
 from p2p.report import EventLog, Metrics, StepReport
 from p2p.state.layout import Block
+from p2p.state.method import Method
 from p2p.state.shards import Shards
 from topology import Topology
 
@@ -94,11 +94,12 @@ class Task:
     contract: Contract
     algorithm: Algorithm
     topology: Topology
+    method: Method
     shards: Shards
 
 
 class Agent:
-    """One node's agent. All methods run on its event loop, but `offer`, `settle` and `step`, which the trainer runs."""
+    """One node's agent. Its methods run on its event loop, but `before`, `offer`, `settle` and `step`: the trainer's."""
 
     def __init__(self, who: Who, transport: Transport, config: Config, rng: random.Random, events: EventLog) -> None:
         self.who = who
@@ -113,7 +114,7 @@ class Agent:
         self.scheduler: Callable[[], str] = str  # the learning rate schedule's state, as JSON
         self.membership: Membership | None = None
         self.task: Task | None = None
-        self.exchange: Swapper | Pusher | None = None
+        self.exchange: Exchange | None = None
         self.post = Post(transport, self._envelope, self._record_of)
         self.requests = Requests(self.post)
         self.work = Works(self.node, config.work, rng, who.incarnation << 20, self.post.send, self._arm)
@@ -150,11 +151,7 @@ class Agent:
             record, self.who.identity.sign_record, verify_record, self.config.membership, self._rng, now
         )
         first_id = self.who.incarnation << 20  # above every id of an earlier incarnation
-        if isinstance(task.algorithm, Gossip):
-            self.exchange = Pusher(task.shards, task.algorithm, self.config, self.post, self.metrics, first_id)
-        else:
-            assert isinstance(task.algorithm, Async), "an algorithm exchanges by swap or by push"
-            self.exchange = Swapper(task.shards, task.algorithm, self.config.exchange, self.post, self.metrics, first_id)
+        self.exchange = make_exchange(task.algorithm, task.shards, self.config, self.post, self.metrics, first_id)
         self.donor = Donor(task.shards, self.config, self.post)
         self.framing = Framing(task.shards.blocks)
         self.reception = Reception(self.post, task, self.membership)
@@ -244,7 +241,7 @@ class Agent:
     # --- the step: the trainer's thread -----------------------------------------------------------------------------
 
     async def step(self) -> StepReport:
-        """One exchange after a local update. `Node.step` runs the same three parts, the middle one on this loop."""
+        """What follows a local update. `Node.step` runs the same three parts, the middle one on this loop."""
         self.offer()
         await self.arrivals()
         return self.settle()
@@ -255,23 +252,39 @@ class Agent:
         assert self.exchange is not None
         return self.exchange.waits
 
+    @property
+    def due(self) -> bool:
+        """Whether an exchange belongs to this step; swaps see to their period themselves."""
+        assert self.task is not None
+        return self.task.method.due or not self.waits
+
+    def before(self) -> None:
+        """Gradients are there: the algorithm sees them before the optimizer does."""
+        assert self.task is not None
+        self.task.method.before(self.step_count + 1, self.report.staleness if self.report else 0.0)
+
     def offer(self) -> None:
         """The local update is done: trainer and agent meet."""
-        assert self.exchange is not None
+        assert self.exchange is not None and self.task is not None
         self.step_count += 1
-        self.exchange.offer(self.step_count)
+        self.task.method.after()
+        if self.due:
+            self.exchange.offer(self.step_count)
         self._offered = self._waited = self.loop.time()
 
     async def arrivals(self) -> None:
         """On the loop: wait for what this step needs of others."""
         assert self.exchange is not None
-        await self.exchange.arrivals()
+        if self.due:
+            await self.exchange.arrivals()
         self._waited = self.loop.time()
 
     def settle(self) -> StepReport:
         """What came joins the model; the step is over."""
-        assert self.exchange is not None
-        self.exchange.settle()
+        assert self.exchange is not None and self.task is not None
+        if self.due:
+            self.exchange.settle()
+        self.task.method.mixed(self.exchange.round)
         self.report = self._reported()
         try:
             self.loop.call_soon_threadsafe(self._stepped, self.step_count, self.loop.time())
@@ -421,6 +434,7 @@ class Agent:
             if seat.reason:
                 log.warning("%d members: the lazy Metropolis ring stands in: %s", len(view), seat.reason)
             self.exchange.seat(seat, self.loop.time())
+            self.task.method.changed(self.exchange.round, len(view))
 
     # --- messages ----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from optim import Gossip, Kind
+from optim import Kind, Synchronous
 from optim.codec import RAW, Codec, writable
 from p2p.agent.activity import Activity, Calm, Pace
 from p2p.agent.framing import EMPTY, Framing
@@ -53,7 +53,9 @@ class Pusher:
 
     waits = True
 
-    def __init__(self, shards: Shards, algorithm: Gossip, config: Config, post: Post, metrics: Metrics, first_id: int) -> None:
+    def __init__(
+        self, shards: Shards, algorithm: Synchronous, config: Config, post: Post, metrics: Metrics, first_id: int
+    ) -> None:
         self.shards = shards
         self.post = post
         self.metrics = metrics
@@ -83,12 +85,7 @@ class Pusher:
 
     def offer(self, step: int) -> None:
         """Late blocks count against the state of their round; then this round's state is published."""
-        late, self._late = self._late, []
-        for item in late:
-            self._apply_late(item)
-        self._offered = self.shards.publish(step)
-        for name in self._offered.nonfinite:
-            self.metrics.add("non_finite", name)
+        self._offered = self._publish(step)
 
     def settle(self) -> None:
         """x = w_ii s_i + sum_j w_ij y_j, in neighbour order; the weight of what is missing goes to the own state."""
@@ -97,9 +94,9 @@ class Pusher:
         if mixed is None or published is None or not mixed.parts:
             return
         given = sum(weight for _, weight in mixed.plan.ins)
-        loads = [(weight, _merged(messages)) for _, weight, messages in mixed.parts]
+        neighbours = loads(mixed)
         for block in self.shards.blocks:
-            parts = [Part(weight, *load[block.index]) for weight, load in loads if block.index in load]
+            parts = [Part(weight, *load[block.index]) for weight, load in neighbours if block.index in load]
             missing = given - sum(part.weight for part in parts) if len(parts) < len(mixed.plan.ins) else 0.0
             for difference in self.shards.combine(block.index, mixed.plan.own + missing, parts, published):
                 self._differed(block.index, difference)
@@ -109,16 +106,24 @@ class Pusher:
 
     async def arrivals(self) -> None:
         """Push this round, and wait until all have come or the deadline strikes."""
-        loop = asyncio.get_running_loop()
-        seat, published = self._seat, self._offered
-        assert published is not None, "offer comes first"
-        if seat is None or len(seat.ids) < 2:
+        assert self._offered is not None, "offer comes first"
+        if self._begin(self._offered, asyncio.get_running_loop().time()):
+            await self._wait()
+
+    def _begin(self, published: Published, now: float) -> bool:
+        """Push this state; False where there is nobody to push to."""
+        if self._seat is None or len(self._seat.ids) < 2:
             self._published = {}
-            return
+            return False
         round = self.rounds.next_round()
         self._published = {r: p for r, p in self._published.items() if r == round - 1} | {round: published}
-        self.rounds.begin(seat.plan(round), loop.time(), silent=bool(published.nonfinite))
-        self.tick(loop.time())
+        self.rounds.begin(self._seat.plan(round), now, silent=bool(published.nonfinite))
+        self.tick(now)
+        return True
+
+    async def _wait(self) -> None:
+        """Until the round that has begun is over."""
+        loop = asyncio.get_running_loop()
         while not self._closed and not self.rounds.complete(loop.time()):
             await self._event(loop)
             self.tick(loop.time())
@@ -136,9 +141,9 @@ class Pusher:
         return float(self.round)
 
     def resume(self, step: int, round: int, members: int) -> None:
-        """A joiner begins at its donor's step, and in the round after its donor's."""
+        """A joiner begins at its donor's step, and in the round after its donor's, or in the first one with it."""
         self.pace.step = step
-        self.rounds.first = round + 1
+        self.rounds.first = round + 1 if step else 0
 
     def slow(self, now: float) -> tuple[str, ...]:
         """Neighbours that are not waited for."""
@@ -195,6 +200,16 @@ class Pusher:
     drained = True
 
     # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _publish(self, step: int) -> Published:
+        """Once what came late has joined; what is not finite is named, and not pushed."""
+        late, self._late = self._late, []
+        for item in late:
+            self._apply_late(item)
+        published = self.shards.publish(step)
+        for name in published.nonfinite:
+            self.metrics.add("non_finite", name)
+        return published
 
     async def _event(self, loop: asyncio.AbstractEventLoop) -> None:
         """Until something came, or the machine wants to look again."""
@@ -255,6 +270,11 @@ class Pusher:
         if difference.finite and block.kind is Kind.PARAMETER:
             self.activity.differed(difference.squared, block.elements)
             self.calm.differed(index, difference.squared / block.elements)
+
+
+def loads(mixed: Mixed) -> list[tuple[float, dict[int, tuple[Tensor, Codec, int]]]]:
+    """Per neighbour its weight and all blocks that it pushed in this round."""
+    return [(weight, _merged(messages)) for _, weight, messages in mixed.parts]
 
 
 def _merged(messages: Mapping[int, object]) -> dict[int, tuple[Tensor, Codec, int]]:

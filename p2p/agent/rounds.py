@@ -179,9 +179,14 @@ class Rounds:
     @property
     def wake(self) -> float:
         """When tick or complete has something to do next, if no event comes before."""
+        return min(self.errand, self._limit) if self.waiting else self.errand
+
+    @property
+    def errand(self) -> float:
+        """When tick has something to do next, if no event comes before."""
         times = [link.full_until for p, link in self.links.items() if link.full_until and self._queue.get(p)]
         times += [self._ask_at(p, link) for p, link in self.links.items()]
-        return min([*times, self._limit] if self.waiting else times, default=math.inf)
+        return min(times, default=math.inf)
 
     def finish(self) -> Mixed:
         """End the round: what to combine, in neighbour order."""

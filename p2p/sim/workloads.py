@@ -83,7 +83,7 @@ class Drifting(Averaging):
         self._moves.append(update)
 
     def moved(self) -> Tensor:
-        return torch.stack(self._moves).sum(0) if self._moves else super().moved()
+        return sum(self._moves, super().moved())
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,9 @@ class Quadratics:
         """Of the sum of all nodes' functions."""
         functions = [self.function(node) for node in range(self.nodes)]
         total = torch.stack([matrix for matrix, _ in functions]).sum(0)
-        return torch.linalg.solve(total, torch.stack([matrix @ centre for matrix, centre in functions]).sum(0))
+        pull = torch.stack([matrix @ centre for matrix, centre in functions]).sum(0)
+        minimum: Tensor = torch.linalg.solve(total, pull)
+        return minimum
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from p2p.state.layout import Block
 from p2p.state.mean import Mean
+from p2p.state.method import Method
 from p2p.state.schema import Entry, Schema, first_difference
 from p2p.state.shards import Difference, Meeting, Part, Published, Shards
 from p2p.state.snapshot import Snapshot
@@ -13,6 +14,7 @@ __all__ = [
     "Entry",
     "Mean",
     "Meeting",
+    "Method",
     "Part",
     "Published",
     "Schema",

@@ -1,0 +1,21 @@
+"""What synchronous algorithms have in common: rounds that all nodes count together, and a deadline for late neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from optim.algorithm import Algorithm
+
+
+@dataclass(frozen=True)
+class Synchronous(Algorithm):
+    """x_i <- sum_j w_ij y_j, over what came in time. W must be doubly stochastic, so that the mean moves by updates only.
+
+    `deadline=off` waits for every neighbour, however late.
+    """
+
+    exchange: ClassVar[Literal["swap", "push", "mass"]] = "push"
+    needs: ClassVar[frozenset[str]] = frozenset({"doubly_stochastic"})
+
+    deadline: Literal["adaptive", "off"] = "adaptive"

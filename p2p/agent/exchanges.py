@@ -1,0 +1,27 @@
+"""Which carrier an algorithm's exchange has."""
+
+from __future__ import annotations
+
+from optim import Algorithm, Async, Gossip, Synchronous
+from p2p.agent.overlap import OverlappedPusher
+from p2p.agent.post import Post
+from p2p.agent.pusher import Pusher
+from p2p.agent.swapper import Swapper
+from p2p.config import Config
+from p2p.report import Metrics
+from p2p.state.shards import Shards
+
+Exchange = Swapper | Pusher
+
+
+def make_exchange(
+    algorithm: Algorithm, shards: Shards, config: Config, post: Post, metrics: Metrics, first_id: int
+) -> Exchange:
+    """Raises TypeError for an algorithm that derives from none of those that have one."""
+    if isinstance(algorithm, Async):
+        return Swapper(shards, algorithm, config.exchange, post, metrics, first_id)
+    if isinstance(algorithm, Gossip) and algorithm.overlap:
+        return OverlappedPusher(shards, algorithm, config, post, metrics, first_id)
+    if isinstance(algorithm, Synchronous):
+        return Pusher(shards, algorithm, config, post, metrics, first_id)
+    raise TypeError(f"{type(algorithm).__name__} must derive from optim.Async, Synchronous or PushSum: these have an exchange")

@@ -1,0 +1,134 @@
+"""An algorithm at work on one model: its vectors beside the parameters, and its hooks around the optimizer's step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from optim import Algorithm, Kind, Step
+from p2p.errors import ConfigError, StateError
+from p2p.state.sources import Source, collect
+
+
+class Held:
+    """A shared tensor that the algorithm itself holds."""
+
+    in_model = False
+
+    def __init__(self, name: str, kind: Kind, tensor: Tensor) -> None:
+        self.name, self.kind, self.tensor = name, kind, tensor
+        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+
+    def read(self) -> Tensor:
+        return self.tensor
+
+    create = read
+
+
+class Method:
+    """For the trainer's thread, but for `changed`. `before`, `after` and `mixed` are to be called in this order, once a step.
+
+    Corrections sum to 0 over the members, and begin anew when those have changed: who sees a change proposes a round far
+    enough ahead for all to hear of it, the largest proposal travels as a counter, and all act after the same round.
+    """
+
+    def __init__(self, algorithm: Algorithm, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+        """Raises ConfigError where the algorithm does not go with these optimizers, StateError as `collect` does."""
+        _refuse(algorithm, optimizers)
+        self.algorithm = algorithm
+        collected = collect(model, optimizers, state=algorithm.shares_state)
+        names = {source.create(): source.name for source in collected if source.kind is Kind.PARAMETER}
+        self._optimizers = tuple(optimizers)
+        self._steps = [
+            step for optimizer in optimizers for group in optimizer.param_groups if (step := _step(algorithm, group, names)).x
+        ]
+        self._anew = torch.zeros((), dtype=torch.float64)  # the round after which corrections begin anew
+        self._proposed = 0.0
+        self._since = 0
+        self._exchanged = False
+        self.due = True
+        self.sources: tuple[Source, ...] = (*collected, *self._held(names))
+        """All that is shared: the model's, the optimizers' and the algorithm's."""
+
+    def before(self, step: int, staleness: float) -> None:
+        """The optimizer is about to take `step`; `staleness` is what the last exchange found."""
+        if self.algorithm.vectors() and self._scaled():
+            raise StateError(f"algorithm {self.algorithm.name!r} needs unscaled gradients: use GradScaler without fused=True")
+        self._since += 1
+        self.due = self._since >= self.algorithm.interval(step)
+        for s in self._steps:
+            s.lr = float(s.group["lr"])
+            s.since, s.due, s.staleness = self._since, self.due, staleness
+        self._call(self.algorithm.before)
+
+    def after(self) -> None:
+        """The optimizer has stepped; if `due`, the exchange follows."""
+        self._anew.fill_(max(float(self._anew), self._proposed))
+        self._call(self.algorithm.after)
+
+    def mixed(self, round: int) -> None:
+        """The exchange of this round is over, or there was none."""
+        self._call(self.algorithm.mixed)
+        if self.due:
+            self._since, self._exchanged = 0, True
+            if round and round == float(self._anew):
+                self._begin_anew()
+
+    def changed(self, round: int, members: int) -> None:
+        """Any thread: the members are others since this round."""
+        if self._exchanged and self.algorithm.corrects:
+            self._proposed = float(round + members)
+
+    def local(self) -> dict[str, Tensor]:
+        """What is the algorithm's and not shared, by name: with the sources, all of its state."""
+        return {
+            f"{vector.name}.{group}.{i}": tensor
+            for group, s in enumerate(self._steps)
+            for vector in self.algorithm.vectors()
+            if not vector.shared
+            for i, tensor in enumerate(s[vector.name])
+        }
+
+    def _scaled(self) -> bool:
+        """A fused optimizer takes the scale off by itself, later."""
+        return any(getattr(optimizer, "grad_scale", None) is not None for optimizer in self._optimizers)
+
+    @torch.no_grad()
+    def _call(self, hook: Any) -> None:
+        for s in self._steps:
+            hook(s)
+
+    @torch.no_grad()
+    def _begin_anew(self) -> None:
+        for s in self._steps:
+            for name in self.algorithm.corrects:
+                torch._foreach_zero_(s[name])
+
+    def _held(self, names: Mapping[Tensor, str]) -> Iterator[Source]:
+        for s in self._steps:
+            for vector in self.algorithm.vectors():
+                if vector.shared:
+                    for p, tensor in zip(s.x, s[vector.name], strict=True):
+                        yield Held(f"algorithm.{names[p]}.{vector.name}", Kind.SIGNED, tensor)
+        if self.algorithm.corrects:
+            yield Held("algorithm.anew", Kind.COUNTER, self._anew)
+
+
+def _step(algorithm: Algorithm, group: dict[str, Any], names: Mapping[Tensor, str]) -> Step:
+    x = [p for p in group["params"] if p in names]
+    vectors = {v.name: [torch.zeros_like(p, requires_grad=False) for p in x] for v in algorithm.vectors()}
+    return Step(group, x, vectors)
+
+
+def _refuse(algorithm: Algorithm, optimizers: Sequence[Optimizer]) -> None:
+    if algorithm.vectors() and len(optimizers) > 1:
+        raise ConfigError(f"algorithm {algorithm.name!r} follows one optimizer; give it one, or use async or gossip")
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    if algorithm.plain and any(group.get("momentum") or "betas" in group for group in groups):
+        raise ConfigError(
+            f"algorithm {algorithm.name!r} brings its own momentum; give torch.optim.SGD with momentum=0, and set beta there"
+        )

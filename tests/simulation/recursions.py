@@ -1,0 +1,146 @@
+"""The algorithms as plain recursions in numpy (float64), written from the published formulas; knows nothing of `optim`.
+
+x and g are (n, size); `mix(t)` is round t's (n, n) mixing matrix, `lr(t)` step t's rate. Each function returns x after `steps`
+steps. `sign` multiplies one term of each formula: anything but 1 makes it another algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+BETA, MU = 0.9, 0.9
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Quadratics f_i(x) = (x - b_i)^T A_i (x - b_i) / 2, and who mixes how."""
+
+    a: Array  # (n, size, size)
+    b: Array  # (n, size)
+    start: Array  # (n, size)
+    mix: Callable[[int], Array]
+    lr: Callable[[int], float]
+
+    def gradient(self, x: Array) -> Array:
+        return np.einsum("nij,nj->ni", self.a, x - self.b)
+
+
+Recursion = Callable[[Problem, int, float], Array]
+
+
+def gossip(p: Problem, steps: int, sign: float) -> Array:
+    """x <- W (x - lr g)."""
+    x = p.start
+    for t in range(steps):
+        x = p.mix(t) @ (x - sign * p.lr(t) * p.gradient(x))
+    return x
+
+
+def gossip_with_momentum(p: Problem, steps: int, sign: float, shared: bool) -> Array:
+    """m <- beta m + g; x <- W (x - lr m); m <- W m where it is shared."""
+    x, m = p.start, np.zeros_like(p.start)
+    for t in range(steps):
+        m = sign * BETA * m + p.gradient(x)
+        x = p.mix(t) @ (x - p.lr(t) * m)
+        m = p.mix(t) @ m if shared else m
+    return x
+
+
+def overlapped(p: Problem, steps: int, sign: float) -> Array:
+    """x <- W x - lr g(x); what was published after the last step is not combined yet."""
+    x, published = p.start, None
+    for t in range(steps):
+        x_next = x - sign * p.lr(t) * p.gradient(x)
+        if published is not None:
+            x_next = x_next + p.mix(t - 1) @ published - published
+        x = published = x_next
+    return x
+
+
+def quasi_global(p: Problem, steps: int, sign: float) -> Array:
+    """x_new = W (x - lr (g + beta m)); m <- mu m + (1 - mu) (x - x_new) / lr."""
+    x, m = p.start, np.zeros_like(p.start)
+    for t in range(steps):
+        new = p.mix(t) @ (x - p.lr(t) * (p.gradient(x) + sign * BETA * m))
+        m = MU * m + (1 - MU) * (x - new) / p.lr(t)
+        x = new
+    return x
+
+
+def local(p: Problem, steps: int, sign: float, period: int, switch: int = 0) -> Array:
+    """Momentum SGD; x and m are mixed in every step up to `switch`, and in every `period`-th from then on."""
+    x, m = p.start, np.zeros_like(p.start)
+    since = exchanges = 0
+    for t in range(steps):
+        m = sign * BETA * m + p.gradient(x)
+        x = x - p.lr(t) * m
+        since += 1
+        if t + 1 <= switch or since == period:
+            w = p.mix(exchanges)
+            x, m, since, exchanges = w @ x, w @ m, 0, exchanges + 1
+    return x
+
+
+def slowmo(p: Problem, steps: int, sign: float, period: int, beta: float, alpha: float) -> Array:
+    """Every `period` steps u <- beta u + (x_0 - x) / lr; x <- x_0 - alpha lr u."""
+    x, u = p.start, np.zeros_like(p.start)
+    start = x
+    for t in range(steps):
+        x = x - p.lr(t) * p.gradient(x)
+        if (t + 1) % period == 0:
+            x = p.mix(t // period) @ x
+            u = sign * beta * u + (start - x) / p.lr(t)
+            x = start = start - alpha * p.lr(t) * u
+    return x
+
+
+def d2(p: Problem, steps: int, sign: float) -> Array:
+    """x_new = W (x - lr g + c); c <- x_new - (x - lr g)."""
+    x, c = p.start, np.zeros_like(p.start)
+    for t in range(steps):
+        half = x - p.lr(t) * p.gradient(x)
+        x = p.mix(t) @ (half + sign * c)
+        c = x - half
+    return x
+
+
+def gradient_tracking(p: Problem, steps: int, sign: float) -> Array:
+    """x <- W (x - lr y); y <- W y + g_new - g_old, y_0 = g_0."""
+    x = p.start
+    g = y = p.gradient(x)
+    for t in range(steps):
+        x = p.mix(t) @ (x - p.lr(t) * y)
+        new = p.gradient(x)
+        y = p.mix(t) @ y + new - sign * g
+        g = new
+    return x
+
+
+def momentum_tracking(p: Problem, steps: int, sign: float) -> Array:
+    """u <- beta u + g; x <- W x - lr (u - c); c <- W (c - u) + u."""
+    x, u, c = p.start, np.zeros_like(p.start), np.zeros_like(p.start)
+    for t in range(steps):
+        u = BETA * u + p.gradient(x)
+        x = p.mix(t) @ x - p.lr(t) * (u - sign * c)
+        c = p.mix(t) @ (c - u) + u
+    return x
+
+
+def decentlam(p: Problem, steps: int, sign: float) -> Array:
+    """g~ = (x - W (x - lr g)) / lr; m <- beta m + g~; x <- x - lr m."""
+    x, m = p.start, np.zeros_like(p.start)
+    for t in range(steps):
+        tilde = (x - p.mix(t) @ (x - p.lr(t) * p.gradient(x))) / p.lr(t)
+        m = sign * BETA * m + tilde
+        x = x - p.lr(t) * m
+    return x
+
+
+shared_momentum = partial(gossip_with_momentum, shared=True)
+local_momentum = partial(gossip_with_momentum, shared=False)
