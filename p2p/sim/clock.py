@@ -98,7 +98,7 @@ _process: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The event loop; time begins at 0. Raises `Deadlock` where a real loop would wait forever, `Livelock` where it would spin."""
+    """The event loop; time begins at 0. `Deadlock` is where a real loop would wait forever, `Livelock` where it would spin."""
 
     _ready: deque[Handle]  # BaseEventLoop's queue of what runs next
     _stopping: bool
