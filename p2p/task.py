@@ -16,7 +16,7 @@ from p2p.config import Config
 from p2p.errors import ConfigError
 from p2p.net.messages import Contract
 from p2p.settings import ALGORITHM, TOPOLOGY, Settings
-from p2p.state import Method, Shards
+from p2p.state import Method
 from topology import Topology
 
 
@@ -29,7 +29,7 @@ def make_task(
     """
     algorithm, topology, fingerprint = _chosen(settings, theirs)
     method = Method(algorithm, model, optimizers)
-    shards = Shards(method.sources, block_bytes=config.exchange.block_bytes, live=algorithm.exchange == "swap")
+    shards = method.shards(config.exchange.block_bytes)
     contract = Contract(
         shards.schema.fingerprint,
         shards.schema.hashes,

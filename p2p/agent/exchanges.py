@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from optim import Algorithm, Async, Gossip, Synchronous
+from optim import Algorithm, Async, Gossip, PushSum, Synchronous
+from p2p.agent.mass_pusher import MassPusher
 from p2p.agent.overlap import OverlappedPusher
 from p2p.agent.post import Post
 from p2p.agent.pusher import Pusher
 from p2p.agent.swapper import Swapper
 from p2p.config import Config
 from p2p.report import Metrics
+from p2p.state.mass import Mass
 from p2p.state.shards import Shards
 
-Exchange = Swapper | Pusher
+Exchange = Swapper | Pusher | MassPusher
 
 
 def make_exchange(
@@ -24,4 +26,6 @@ def make_exchange(
         return OverlappedPusher(shards, algorithm, config, post, metrics, first_id)
     if isinstance(algorithm, Synchronous):
         return Pusher(shards, algorithm, config, post, metrics, first_id)
+    if isinstance(algorithm, PushSum) and isinstance(shards, Mass):
+        return MassPusher(shards, algorithm, config, post, metrics, first_id)
     raise TypeError(f"{type(algorithm).__name__} must derive from optim.Async, Synchronous or PushSum: these have an exchange")

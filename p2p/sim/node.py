@@ -26,7 +26,6 @@ from p2p.sim.compute import Compute
 from p2p.sim.journal import NodeLog
 from p2p.sim.workloads import Workload
 from p2p.state.method import Method
-from p2p.state.shards import Shards
 from topology import Topology
 from topology import spec_of as topology_spec
 
@@ -92,9 +91,7 @@ class SimulatedNode:
         self.model = setting.workload.model(index)
         self.optimizer = setting.workload.optimizer(self.model)
         self.method = Method(setting.algorithm, self.model, [self.optimizer])
-        self.shards = Shards(
-            self.method.sources, block_bytes=setting.config.exchange.block_bytes, live=setting.algorithm.exchange == "swap"
-        )
+        self.shards = self.method.shards(setting.config.exchange.block_bytes)
         self.agent = Agent(self._who(transport.host.site), transport, setting.config, self._rng(), log)
 
     @property

@@ -11,6 +11,8 @@ from torch.optim import Optimizer
 
 from optim import Algorithm, Kind, Step
 from p2p.errors import ConfigError, StateError
+from p2p.state.mass import Mass
+from p2p.state.shards import Shards
 from p2p.state.sources import Source, collect
 
 
@@ -53,6 +55,12 @@ class Method:
         self.due = True
         self.sources: tuple[Source, ...] = (*collected, *self._held(names))
         """All that is shared: the model's, the optimizers' and the algorithm's."""
+
+    def shards(self, block_bytes: int) -> Shards:
+        """The shared state, laid out as the algorithm's exchange needs it."""
+        if self.algorithm.exchange == "mass":
+            return Mass(self.sources, block_bytes=block_bytes)
+        return Shards(self.sources, block_bytes=block_bytes, live=self.algorithm.exchange == "swap")
 
     def before(self, step: int, staleness: float) -> None:
         """The optimizer is about to take `step`; `staleness` is what the last exchange found."""

@@ -6,12 +6,14 @@ steps. `sign` multiplies one term of each formula: anything but 1 makes it anoth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+
+from topology import Member, Mixing, Topology
 
 Array = npt.NDArray[np.float64]
 BETA, MU = 0.9, 0.9
@@ -32,6 +34,14 @@ class Problem:
 
 
 Recursion = Callable[[Problem, int, float], Array]
+
+
+class Uneven(Topology):
+    """Directed, and its rows don't sum to 1: node i gives to the i % 3 + 1 that follow, others than in the last round."""
+
+    def mixing(self, members: Sequence[Member], round: int) -> Mixing:
+        n = len(members)
+        return Mixing.push(n, [((i + 1 + (k + round) % max(n - 1, 1)) % n, i) for i in range(n) for k in range(i % 3 + 1)])
 
 
 def gossip(p: Problem, steps: int, sign: float) -> Array:
@@ -140,6 +150,14 @@ def decentlam(p: Problem, steps: int, sign: float) -> Array:
         m = sign * BETA * m + tilde
         x = x - p.lr(t) * m
     return x
+
+
+def push_sum(p: Problem, steps: int, sign: float) -> Array:
+    """x <- P (x - lr g(x / w)); w <- P w; P's columns sum to 1. Returns x / w."""
+    x, w = p.start, np.ones((len(p.start), 1))
+    for t in range(steps):
+        x, w = p.mix(t) @ (x - sign * p.lr(t) * p.gradient(x / w)), p.mix(t) @ w
+    return x / w
 
 
 shared_momentum = partial(gossip_with_momentum, shared=True)

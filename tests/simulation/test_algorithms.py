@@ -64,6 +64,8 @@ CASES = [
     Case(f"gradient-tracking:{OFF}", recursions.gradient_tracking, "ring", 5),
     Case(f"gradient-tracking:{OFF}", recursions.gradient_tracking, "one-peer-exponential", 8),
     Case(f"momentum-tracking:{OFF}", recursions.momentum_tracking, lr=0.005),
+    Case(f"push-sum:{OFF}", recursions.push_sum, "one-peer-exponential", 7),
+    Case(f"push-sum:{OFF}", recursions.push_sum, "tests.simulation.recursions:Uneven", 6),
     Case(f"decentlam:{OFF}", recursions.decentlam, "ring", 8, lr=0.005),
 ]
 
@@ -105,7 +107,17 @@ def test_one_sign_makes_the_difference(case: Case) -> None:
     assert np.abs(models - case.recursion(problem, STEPS, -1.0)).max() > 1e-3
 
 
-ALONE = ["gossip", "gossip:overlap=yes", "local", "d2", "gradient-tracking", "async", "ad-psgd"]
+ALONE = [
+    "gossip",
+    "gossip:overlap=yes",
+    "local",
+    "d2",
+    "gradient-tracking",
+    "async",
+    "ad-psgd",
+    "push-sum",
+    "push-sum:overlap=yes",
+]
 
 
 @pytest.mark.parametrize("algorithm", ALONE)
