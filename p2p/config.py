@@ -112,9 +112,15 @@ class JoinConfig:
     answer: float = 5.0
     """A member has so long to answer a hello, or a request for its state."""
     progress: float = 10.0
-    """A state transfer fails after so long without a block, never by its whole length."""
+    """A donor of state is given up after so long without a block, never by the whole length. Should exceed the time that 1 MiB
+    takes over the thinnest link."""
+    donors: int = 3
+    """Members that a joiner takes its state from at once, each a part of it. 1: a bitwise copy of one member."""
     consensus: float = 300.0
     """Deadline of `node.consensus()`."""
+    lag: int = 100
+    """Steps. A node that was held dead and is further behind takes a member's state. Smaller: work lost for a short absence;
+    larger: an old model pulls everybody's back."""
     drain: float = 3.0
     """Leaving waits so long for open swaps."""
 

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import random
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
@@ -39,6 +40,7 @@ from p2p.net.address import interface_host, parse_address
 from p2p.net.keys import Identity
 from p2p.net.messages import SnapshotOffer
 from p2p.net.zeromq import ZmqTransport
+from p2p.notice import notice
 from p2p.report import EventLog, StepReport
 from p2p.settings import Settings, resolve
 from p2p.state import Mean
@@ -125,6 +127,8 @@ class Node:
         self._events = EventLog(self._file("events-{}.jsonl"), time.time)
         self._agent = Agent(who, transport, config, random.Random(who.identity.node), self._events)
         self._thread = LoopThread("starlings-agent")
+        self._closing = threading.Lock()
+        notice.watch()
         try:
             self._start(config, transport)
         except BaseException:
@@ -170,6 +174,16 @@ class Node:
         """Short ids of all known members, with how they stand: joining, alive, suspect, dead, left."""
         membership = self._agent.membership
         return {short(n): str(i.state) for n, i in membership.members.items()} if membership is not None else {}
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the process was told to end (SIGTERM): a loop that breaks now leaves in good order; soon it is broken."""
+        return notice.given
+
+    def story(self, member: str) -> list[str]:
+        """What happened to one member lately, and why, by its short id."""
+        membership = self._agent.membership
+        return [line for n in membership.members if short(n) == member for line in membership.story(n)] if membership else []
 
     # --- what a trainer calls ---------------------------------------------------------------------------------------
 
@@ -247,8 +261,13 @@ class Node:
 
     def close(self) -> None:
         """Leave the swarm: open swaps are drained, the others are told. A second call does nothing."""
-        if self._closed or self._forked:
+        if self._forked:
             return
+        with self._closing:
+            if not self._closed:
+                self._close()
+
+    def _close(self) -> None:
         for hook in self._hooks:
             hook.remove()
         with suppress(ClosedError):
@@ -281,6 +300,8 @@ class Node:
         """`Agent.step`, with the waiting on the agent's loop and all else here."""
         self._agent.epoch = self._epoch.number
         self._feed.stepped()
+        if self._agent.outdated and (offer := self._thread.call(self._agent.reenter())):
+            self._take(offer)
         self._agent.offer()
         if self._agent.waits:
             self._thread.call(self._agent.arrivals())
@@ -331,7 +352,7 @@ class Node:
             transport.face(_outside(door))
         self._task = make_task(self.model, self._optimizers, self._settings, config, door.terms.contract if door else None)
         if self._scheduler is not None:
-            agent.scheduler = partial(schedule.dump, self._scheduler)
+            agent.extras = partial(schedule.dump, self._scheduler)
         if door is None:
             call(_soon(agent.enter, self._task))
         else:
@@ -346,8 +367,8 @@ class Node:
 
     def _take(self, offer: SnapshotOffer) -> None:
         """A donor's state becomes this node's."""
-        if self._scheduler is not None and offer.scheduler:
-            schedule.load(self._scheduler, offer.scheduler)
+        if self._scheduler is not None and offer.extras:
+            schedule.load(self._scheduler, offer.extras)
         self._task.shards.apply()
         self._epoch.number = offer.epoch
         self._thread.call(_soon(self._agent.ready, offer))
@@ -366,6 +387,7 @@ class Node:
         finally:
             self._thread.stop()
             self._events.close()
+            notice.unwatch()
 
     def _file(self, name: str) -> Path | None:
         return self._settings.run_dir / name.format(self._settings.index) if self._settings.run_dir else None
@@ -403,6 +425,7 @@ _open: set[Node] = set()
 
 
 def _forked() -> None:
+    notice.reset()
     for node in _open:
         node._abandon()
 

@@ -9,33 +9,42 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
 from optim import Algorithm
-from p2p.agent import terms
+from p2p.agent import comeback, terms
 from p2p.agent.activity import Activity
-from p2p.agent.donor import BusyError, Donor, Pull, Take
+from p2p.agent.checkup import Checkup
+from p2p.agent.donor import Donor
 from p2p.agent.entrance import Door, Entrance
 from p2p.agent.exchanges import Exchange, make_exchange
 from p2p.agent.framing import Framing
-from p2p.agent.instructions import Changed, Instruction, Refused, Send
+from p2p.agent.instructions import Buried, Changed, Instruction, Refused, Send
 from p2p.agent.membership import Membership
 from p2p.agent.post import Post
 from p2p.agent.reception import Reception
 from p2p.agent.records import LIVE
 from p2p.agent.requests import Requests
 from p2p.agent.seat import Seat
+from p2p.agent.transfer import Take, Transfer, Watch, collect, pull
 from p2p.agent.view import View
 from p2p.agent.work import Works
 from p2p.config import Config
 from p2p.errors import ClosedError, JoinError, WireError
 from p2p.net import messages, wire
-from p2p.net.keys import Identity, verify_record
+from p2p.net.keys import Identity, node_id, verify_record
 from p2p.net.messages import (
     Answer,
     Ask,
     BlocksRequest,
+    CallBack,
+    Called,
+    CalledBack,
     Contract,
+    DonorAnswer,
+    DonorQuestion,
     Envelope,
     Hello,
     Knock,
+    Measure,
+    Measured,
     Message,
     Nack,
     News,
@@ -75,6 +84,13 @@ LINGER = 0.3
 STALE_MIXING = 3.0
 """Steps between two exchanges of one block beyond which label-sorted data is learned slowly, and the log says so."""
 
+REFUSED = {
+    "contract": "it belongs to a swarm that trains something else (model, optimizer, algorithm, topology or seed)",
+    "incarnation": "its clock is more than a day ahead",
+    "conflict": "a second process has this node's key",
+}
+"""Why news is not taken, in words."""
+
 
 @dataclass(frozen=True, slots=True)
 class Who:
@@ -109,9 +125,12 @@ class Agent:
         self.events = events
         self.metrics = Metrics()
         self.view = View()
+        self.outdated = False  # far behind; the trainer's next step takes a member's state
+        self._alone: View | None = None  # exchanging with nobody, while it is not known how far behind
         self.step_count = 0
         self.epoch = 0
-        self.scheduler: Callable[[], str] = str  # the learning rate schedule's state, as JSON
+        self.extras: Callable[[], str] = str  # the state of schedule and GradScaler, as JSON
+        self.watch: Watch | None = None  # told how the state of others arrives
         self.membership: Membership | None = None
         self.task: Task | None = None
         self.exchange: Exchange | None = None
@@ -127,7 +146,7 @@ class Agent:
         self._interval = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
-        self._pulls: dict[str, Pull] = {}
+        self.transfers: list[Transfer] = []
         self._background: set[asyncio.Task[None]] = set()
         self._handlers = self._table()
 
@@ -152,8 +171,9 @@ class Agent:
         )
         first_id = self.who.incarnation << 20  # above every id of an earlier incarnation
         self.exchange = make_exchange(task.algorithm, task.shards, self.config, self.post, self.metrics, first_id)
-        self.donor = Donor(task.shards, self.config, self.post)
+        self.donor = Donor(task.shards, self.config, self.post, self.who.identity.sign)
         self.framing = Framing(task.shards.blocks)
+        self.checkup = Checkup(self.post, sum(block.nbytes for block in task.shards.blocks))
         self.reception = Reception(self.post, task, self.membership)
         if known:
             self._perform(self.membership.meet(News(tuple(known)), now))
@@ -190,7 +210,7 @@ class Agent:
             raise JoinError(f"{door.address}: an unexpected answer: {type(answer).__name__}")
         self._perform(self.membership.meet(answer.news, self.loop.time()))
         self._look_around()
-        return await self._pull_from_any(task.shards)
+        return await self.pull_from_any(task.shards)
 
     def ready(self, offer: SnapshotOffer) -> None:
         """The state is in place: become a partner."""
@@ -199,6 +219,15 @@ class Agent:
         self.exchange.resume(offer.step, offer.round, len(self.view) + 1)
         self._mixing = (offer.step, self.exchange.mean_round)
         self.announce(Phase.TRAINING)
+
+    async def reenter(self) -> SnapshotOffer | None:
+        """Where `outdated`: pull a member's state, for the trainer to apply before it calls `ready`; None if none was there."""
+        return await comeback.reenter(self)
+
+    def rejoined(self) -> None:
+        """Exchanges may go on."""
+        self._alone, self.outdated = None, False
+        self._look_around()
 
     def announce(self, phase: Phase) -> None:
         """Say what this node does now."""
@@ -242,6 +271,9 @@ class Agent:
 
     async def step(self) -> StepReport:
         """What follows a local update. `Node.step` runs the same three parts, the middle one on this loop."""
+        if self.outdated and (offer := await self.reenter()) and self.task is not None:
+            self.task.shards.apply()
+            self.ready(offer)
         self.offer()
         await self.arrivals()
         return self.settle()
@@ -354,6 +386,8 @@ class Agent:
         """See Receiver."""
         self.requests.lost(route, reason)
         node = self.post.owner(route)
+        for transfer in self.transfers:
+            transfer.broke(node or "")
         if node is not None and self.membership is not None:
             self._perform(self.membership.closed(node, reason, self.loop.time()))
             self._look_around()
@@ -407,9 +441,15 @@ class Agent:
                 self.post.send(instruction.node, instruction.message)
             elif isinstance(instruction, Changed):
                 self._note(instruction)
+            elif isinstance(instruction, Buried):
+                self._back(instruction)
             elif isinstance(instruction, Refused):
                 self.metrics.add("news_refused", instruction.reason)
-                log.warning("news from node %s refused: %s", short(instruction.node), instruction.reason)
+                log.warning(
+                    "news from node %s refused: %s",
+                    short(instruction.node),
+                    REFUSED.get(instruction.reason, instruction.reason),
+                )
 
     def _note(self, change: Changed) -> None:
         log.info("node %s %s: %s", short(change.node), change.event, change.reason)
@@ -420,11 +460,18 @@ class Agent:
             self.post.hang_up(change.node)
         self._changed.set()
 
+    def _back(self, buried: Buried) -> None:
+        """The others held this node dead."""
+        self.metrics.add("membership_events", "buried")
+        if self._alone is None and self.membership is not None and self.membership.record.phase == Phase.TRAINING:
+            self._alone = View(member for member in self.view.members if member.id == self.node)
+            self._spawn(comeback.look(self))
+
     def _look_around(self) -> None:
         """Take a seat in the view, if it is a new one."""
         assert self.membership is not None and self.exchange is not None and self.task is not None
         self._changed.set()
-        view = self.membership.view
+        view = self._alone or self.membership.view
         if view is self.view:
             return
         self.view = view
@@ -441,12 +488,14 @@ class Agent:
     def _table(self) -> dict[type, Handler]:
         return {
             **dict.fromkeys((Knock, Hello, StatusRequest), self._on_visitor),
-            **dict.fromkeys((Terms, Welcome, Refusal, SnapshotOffer, Status), self._on_answer),
+            **dict.fromkeys((Terms, Welcome, Refusal, DonorAnswer, SnapshotOffer, Status), self._on_answer),
             **dict.fromkeys((Ping, Pong, PingRequest, Nack, messages.Gossip, Sync), self._on_membership),
             **dict.fromkeys((Ask, Answer, Reask, Push, Settled), self._on_exchange),
-            **dict.fromkeys((SnapshotRequest, BlocksRequest, SnapshotDone), self._on_guest),
+            **dict.fromkeys((DonorQuestion, SnapshotRequest, BlocksRequest, SnapshotDone), self._on_guest),
             SnapshotBlocks: self._on_blocks,
             Work: self._on_work,
+            **dict.fromkeys((Measure, CallBack), self._on_checkup),
+            **dict.fromkeys((Measured, Called, CalledBack), self._on_answer),
         }
 
     def _on_answer(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
@@ -472,7 +521,7 @@ class Agent:
 
     def _on_exchange(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
         now = self._member(envelope, message)
-        if self.exchange is not None and envelope.node in self.view:
+        if self.exchange is not None and envelope.node in self.view and self.node in self.view:
             self.exchange.handle(envelope.node, route, message, payload, now)
             self.exchange.tick(now)
 
@@ -481,23 +530,40 @@ class Agent:
         now = self._member(envelope, message)
         if self.exchange is None or self.node not in self.view:
             return
-        if isinstance(message, SnapshotRequest):
-            offer = SnapshotOffer(0, self.step_count, self.epoch, self.exchange.round, self.scheduler())
-            self._spawn(self.donor.requested(envelope.node, route, offer, now))
+        if isinstance(message, DonorQuestion):
+            self.post.answer(route, DonorAnswer(self.step_count, self.report is not None, self.donor.guests))
+        elif isinstance(message, SnapshotRequest):
+            offer = SnapshotOffer(0, self.step_count, self.epoch, self.exchange.round, self.extras(), b"")
+            self._spawn(self.donor.requested(envelope.node, route, offer, now, self._another(envelope.node)))
         elif isinstance(message, BlocksRequest):
             self.donor.blocks(envelope.node, route, message, now)
         else:
             self.donor.done(envelope.node, now)
+
+    def _on_checkup(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
+        """Somebody who knows the secret looks before joining."""
+        if self.membership is None:
+            return
+        if isinstance(message, Measure):
+            self.checkup.measure(route, message)
+        elif isinstance(message, CallBack):
+            self._spawn(self.checkup.call_back(route, message))
 
     def _on_work(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
         now = self._member(envelope, message)
         if isinstance(message, Work):
             self.work.handle(envelope.node, message, now)
 
+    def _another(self, guest: str) -> str:
+        """A member that a joiner could ask instead."""
+        others = [m.id for m in self.view.members if m.id not in (self.node, guest)]
+        other = self._record_of(self._rng.choice(others)) if others else None
+        return f"node {short(node_id(other.key))} at {other.control}" if other is not None else "again in a while"
+
     def _on_blocks(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
-        pull = self._pulls.get(envelope.node)
-        if pull is not None and isinstance(message, SnapshotBlocks):
-            pull.received(message, payload)
+        assert isinstance(message, SnapshotBlocks)
+        for transfer in self.transfers:
+            transfer.received(envelope.node, message, payload)
 
     def _member(self, envelope: Envelope, message: Message) -> float:
         """Raises WireError for who is no live member; the time, for who is."""
@@ -514,36 +580,11 @@ class Agent:
 
     async def pull(self, node: str, take: Take, wanted: Sequence[Block]) -> SnapshotOffer:
         """A member's snapshot, block by block. Raises JoinError where it won't or can't, BusyError where it serves others."""
-        route = self.post.route(node)
-        if route is None:
-            raise JoinError(f"no way to node {short(node)}")
-        try:
-            offer = await self.requests.ask(route, SnapshotRequest(), self.config.join.answer)
-        except JoinError as error:
-            raise JoinError(f"node {short(node)}: {error}") from None
-        if isinstance(offer, Refusal):
-            raise BusyError(f"node {short(node)}: {offer.theirs}")
-        if not isinstance(offer, SnapshotOffer):
-            raise JoinError(f"node {short(node)}: an unexpected answer: {type(offer).__name__}")
-        pull = self._pulls[node] = Pull(self.framing, self.config, self.post, node, offer, take, wanted)
-        try:
-            await pull.run()
-        finally:
-            del self._pulls[node]
-        return offer
+        return await pull(self, node, take, wanted)
 
-    async def _pull_from_any(self, shards: Shards) -> SnapshotOffer:
-        """From the first member that gives its state; who is gone or busy is passed over, until the time is up."""
-        why = "no member takes part yet"
-        deadline = self.loop.time() + self.config.join.timeout
-        while self.loop.time() < deadline:
-            for member in self.view.members:
-                try:
-                    return await self.pull(member.id, shards.set_block, shards.blocks)
-                except JoinError as error:
-                    why = str(error)
-            await asyncio.sleep(self.config.join.back_off)
-        raise JoinError(f"no member gave its state: {why}")
+    async def pull_from_any(self, shards: Shards) -> SnapshotOffer:
+        """The state of members, as near and as many as suits; who is gone or busy is passed over, until the time is up."""
+        return await collect(self, shards, self.watch)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

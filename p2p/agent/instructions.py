@@ -38,6 +38,13 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class Buried:
+    """The others hold this node dead; it has refuted that."""
+
+    accuser: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """News that came from `node` was not taken; said once per node and reason, counted in `Membership.refused`."""
 
@@ -45,4 +52,4 @@ class Refused:
     reason: str  # malformed, contract, incarnation, signature, full, conflict
 
 
-Instruction = Send | Changed | Refused
+Instruction = Send | Changed | Buried | Refused

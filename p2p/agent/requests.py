@@ -40,7 +40,8 @@ class Requests:
         except TimeoutError:
             raise JoinError("no answer (timed out)") from None
         finally:
-            del self._open[route]
+            if self._open.get(route) is answer:  # not asked again meanwhile
+                del self._open[route]
 
     def answered(self, route: Route, message: Message) -> None:
         """An answer came; nobody may have asked."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 
-from p2p.agent.instructions import Changed, Instruction, Refused, Send
+from p2p.agent.instructions import Buried, Changed, Instruction, Refused, Send
 from p2p.agent.membership import Membership
 from p2p.agent.records import LIVE, State, identify
 from p2p.config import LAN, MembershipConfig
@@ -37,9 +37,7 @@ def verify(record: Record) -> bool:
 def make_record(index: int, incarnation: int = EPOCH, **changes: object) -> Record:
     """The signed record of the machine with this number."""
     key = blake2b(index.to_bytes(4, "big"), digest_size=32).digest()
-    blank = Record(
-        key, f"mem://n{index}:1", f"mem://n{index}:2", incarnation, int(Phase.TRAINING), "", False, b"c" * 16, b""
-    )
+    blank = Record(key, f"mem://n{index}:1", f"mem://n{index}:2", incarnation, int(Phase.TRAINING), "", False, b"c" * 16, b"")
     return sign(replace(blank, **changes))
 
 
@@ -54,6 +52,7 @@ class World:
         self.sent: Counter[str] = Counter()
         self.changes: list[tuple[float, str, Changed]] = []
         self.refusals: list[tuple[str, Refused]] = []
+        self.burials: list[tuple[float, str]] = []  # when a node heard that it is held dead
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._armed: dict[str, float] = {}
@@ -158,6 +157,8 @@ class World:
                 self._transmit(node, instruction.node, instruction.message)
             elif isinstance(instruction, Changed):
                 self.changes.append((self.now, node, instruction))
+            elif isinstance(instruction, Buried):
+                self.burials.append((self.now, node))
             else:
                 self.refusals.append((node, instruction))
         self._arm(node)
