@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from optim import Algorithm
 from p2p.agent import comeback, terms
 from p2p.agent.activity import Activity
+from p2p.agent.checkup import Checkup
 from p2p.agent.donor import BusyError, Donor, Pull, Take
 from p2p.agent.entrance import Door, Entrance
 from p2p.agent.exchanges import Exchange, make_exchange
@@ -32,10 +33,15 @@ from p2p.net.messages import (
     Answer,
     Ask,
     BlocksRequest,
+    CallBack,
+    Called,
+    CalledBack,
     Contract,
     Envelope,
     Hello,
     Knock,
+    Measure,
+    Measured,
     Message,
     Nack,
     News,
@@ -163,6 +169,7 @@ class Agent:
         self.exchange = make_exchange(task.algorithm, task.shards, self.config, self.post, self.metrics, first_id)
         self.donor = Donor(task.shards, self.config, self.post)
         self.framing = Framing(task.shards.blocks)
+        self.checkup = Checkup(self.post, sum(block.nbytes for block in task.shards.blocks))
         self.reception = Reception(self.post, task, self.membership)
         if known:
             self._perform(self.membership.meet(News(tuple(known)), now))
@@ -481,6 +488,9 @@ class Agent:
             **dict.fromkeys((SnapshotRequest, BlocksRequest, SnapshotDone), self._on_guest),
             SnapshotBlocks: self._on_blocks,
             Work: self._on_work,
+            **dict.fromkeys((Measure, CallBack), self._on_checkup),
+            **dict.fromkeys((Measure, CallBack), self._on_checkup),
+            **dict.fromkeys((Measured, Called, CalledBack), self._on_answer),
         }
 
     def _on_answer(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
@@ -522,6 +532,15 @@ class Agent:
             self.donor.blocks(envelope.node, route, message, now)
         else:
             self.donor.done(envelope.node, now)
+
+    def _on_checkup(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
+        """Somebody who knows the secret looks before joining."""
+        if self.membership is None:
+            return
+        if isinstance(message, Measure):
+            self.checkup.measure(route, message)
+        elif isinstance(message, CallBack):
+            self._spawn(self.checkup.call_back(route, message))
 
     def _on_work(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
         now = self._member(envelope, message)

@@ -306,6 +306,46 @@ class Work:
     reply: bool  # asks for all that the receiver knows
 
 
+# --- a check before joining --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Bytes there, and so many back: how fast is this connection?"""
+
+    seq: int
+    reply: int  # bytes of payload that the answer should have
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    seq: int
+    state: int  # bytes of the shared state of this swarm's model
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class CallBack:
+    """Please dial this address and say `Called` there: can others reach me?"""
+
+    address: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class CalledBack:
+    """How that went; an empty reason: it was sent."""
+
+    token: int
+    reason: str
+
+
 # --- status ----------------------------------------------------------------------------------------------------
 
 
@@ -355,7 +395,7 @@ Message = (
     | SnapshotRequest | SnapshotOffer | BlocksRequest | SnapshotDone
     | Ask | Reask | Answer | Push | Settled | SnapshotBlocks
     | StatusRequest | Status
-    | Work
+    | Work | Measure | Measured | CallBack | Called | CalledBack
 )  # fmt: skip
 
 TABLE: dict[int, type] = {
@@ -364,6 +404,6 @@ TABLE: dict[int, type] = {
     20: SnapshotRequest, 21: SnapshotOffer, 22: BlocksRequest, 23: SnapshotDone,
     30: Ask, 31: Reask, 32: Answer, 33: Push, 34: Settled, 35: SnapshotBlocks,
     40: StatusRequest, 41: Status,
-    50: Work,
+    50: Work, 51: Measure, 52: Measured, 53: CallBack, 54: Called, 55: CalledBack,
 }  # fmt: skip
 """Message numbers on the wire. A number is never reused."""
