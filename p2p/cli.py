@@ -1,4 +1,4 @@
-"""The command `starlings`: launch, join, status.
+"""The command `starlings`: launch, join, status, doctor.
 
 What can be checked without torch is checked here first: script, address, secret, names. Errors that are raised on
 purpose end in one line and exit code 2.
@@ -175,6 +175,39 @@ def status(
         if not watch:
             return
         time.sleep(1)
+
+
+@app.command()
+def doctor(
+    address: Annotated[
+        str | None, typer.Argument(help="Of any member, as tcp://host:port; without it, this machine only.")
+    ] = None,
+    secret_file: SecretFile = None,
+    insecure: Insecure = False,
+    listen: Listen = "tcp://*",
+    port: Port = 0,
+    advertise: Advertise = None,
+    dial_only: DialOnly = False,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="That will run on this machine.")] = 1,
+    model: Annotated[float, typer.Option(min=0, help="MB of parameters and moments, where no member can tell.")] = 0,
+    run_dir: RunDir = None,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Look at this machine and at the way to a member, and say what to do. Exit code: 0 well, 1 warnings, 2 errors."""
+    from p2p.doctor import Plan, examine
+
+    secret = _secret(secret_file)
+    host = listen if secret or insecure else "tcp://127.0.0.1"
+    findings = examine(Plan(address, secret, f"{host}:{port}", advertise, insecure, dial_only, run_dir or Path("runs"), nodes,
+                            int(model * 1e6)))  # fmt: skip
+    if json:
+        print(dumps([asdict(finding) | {"severity": finding.severity.name.lower()} for finding in findings]))
+    else:
+        for finding in findings:
+            print(f"{finding.severity.name.lower():8} {finding.check}: {finding.says}")
+            if finding.fix:
+                print(f"         -> {finding.fix}")
+    raise typer.Exit(max(finding.severity for finding in findings))
 
 
 def _go(run: RunDirectory, plain: bool, **settings: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -13,12 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import p2p
-from p2p import doctor, visit
+from p2p import cli, doctor, visit
 from p2p.config import TEST
 from p2p.diagnosis import Finding, Severity
 from p2p.doctor import Machine, Plan, examine
+from p2p.net import keys
 from p2p.net.transport import Route
 from p2p.net.zeromq import ZmqTransport
 
@@ -172,6 +175,21 @@ def test_this_machine() -> None:
     assert found.cores >= 1 and found.threads >= 1
     assert found.memory > 1 << 20
     assert found.disk >= 0
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_command(member: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool) -> None:
+    monkeypatch.setattr(doctor, "this_machine", lambda folder: replace(WELL, threads=16))
+    keys.write_secret(tmp_path / "secret", SECRET)
+    args = ["doctor", member, "--secret-file", str(tmp_path / "secret"), "--listen", "tcp://127.0.0.1"]
+    result = CliRunner().invoke(cli.app, [*args, *(["--json"] if as_json else [])])
+    assert result.exit_code == 1, result.output
+    if as_json:
+        found = {finding["check"]: finding for finding in json.loads(result.output)}
+        assert found["threads"]["severity"] == "warning"
+        assert found["member"]["severity"] == "ok"
+    else:
+        assert "warning  threads: 16 threads on 8 cores\n         -> set OMP_NUM_THREADS=8" in result.output
 
 
 @contextmanager
