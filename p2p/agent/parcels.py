@@ -140,7 +140,7 @@ class Parcels:
     def complete(self, now: float) -> bool:
         """Whether the round is over: all is given and all has come, or the deadline has struck."""
         assert self.plan is not None, "begin comes first"
-        missing = [p for p, _ in self.plan.ins if self._came.get((self.round, p), 0) < len(self.sizes)]
+        missing = [p for p, _ in self.plan.ins if self._missing(p)]
         if now >= self._limit:
             self.skipped = tuple(missing)
             self._skips = {p: self._skips.get(p, 0) + 1 for p in missing}
@@ -151,6 +151,11 @@ class Parcels:
         if done:
             self._lags.append(now - self._began)
         return done
+
+    def _missing(self, partner: str) -> bool:
+        """Whether more of this round is to come; who is past it has sent all, and what was lost comes when it does."""
+        whole = self._came.get((self.round, partner), 0) >= len(self.sizes)
+        return not whole and self._heard.get(partner, -1) <= self.round
 
     def slow(self, partner: str) -> bool:
         """Late so often in a row that it is not waited for."""
