@@ -1,5 +1,6 @@
 """What is mixed, when, and how: algorithms of decentralized optimization. Knows `topology`; does no I/O, knows no socket."""
 
+from optim.adam import AccumAdam, SwarmAdam
 from optim.algorithm import Algorithm, Step, Vector
 from optim.builtin import (
     D2,
@@ -20,6 +21,7 @@ from optim.synchronous import Synchronous
 
 __all__ = [
     "D2",
+    "AccumAdam",
     "AdPsgd",
     "Algorithm",
     "Async",
@@ -33,6 +35,7 @@ __all__ = [
     "PushSum",
     "SlowMo",
     "Step",
+    "SwarmAdam",
     "Synchronous",
     "Vector",
     "check",
