@@ -53,7 +53,8 @@ class Visit:
         if isinstance(message, Called):
             self._called.set()
         elif isinstance(message, Refusal):
-            self._fail(ContractError(f"{self.member} refuses: {message.reason}: {message.theirs}"))
+            kind = JoinError if message.reason == "busy" else ContractError
+            self._fail(kind(f"{self.member} refuses: {message.reason}: {message.theirs}"))
         else:
             answer = self._waiting.get(_key(message))
             if answer is not None and not answer.done():
