@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from p2p.agent.rounds import Plan
 from p2p.agent.view import View
 from topology import Topology, fitting
@@ -28,6 +30,12 @@ class Seat:
             total = sum(weight for _, weight in outs)
             self._asks[round] = tuple((self.view.members[j].id, weight / total) for j, weight in outs)
         return self._asks[round]
+
+    def draw(self, round: int) -> tuple[tuple[str, float], ...]:
+        """One of `asks`, drawn by weight; the same one whenever this node asks about this round."""
+        asks = self.asks(round)
+        rng = random.Random(f"{self.view.members[self.index].id}/{round}")
+        return tuple((partner, 1.0) for partner in rng.choices([p for p, _ in asks], [w for _, w in asks])) if asks else ()
 
     def plan(self, round: int) -> Plan:
         """The whole row, for pushes."""

@@ -51,7 +51,7 @@ class Swapper:
         self.activity = Activity()
         self.calm = Calm(sum(b.kind is Kind.PARAMETER for b in shards.blocks))
         self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], config, self._row, first_id)
-        self.swaps.period = algorithm.period
+        self._algorithm = algorithm
         self.links = self.swaps.links
         self._framing = Framing(shards.blocks)
         self._staging = Staging()
@@ -98,6 +98,7 @@ class Swapper:
         """The trainer finished a step."""
         self.pace.stepped(step, now)
         self.swaps.pace = self.pace.neighbourhood()
+        self.swaps.period = self._algorithm.interval(step)
 
     def seat(self, seat: Seat, now: float) -> None:
         """The view changed."""
@@ -145,7 +146,9 @@ class Swapper:
     # --- asking ----------------------------------------------------------------------------------------------------
 
     def _row(self, round: int) -> tuple[tuple[str, float], ...]:
-        return self._seat.asks(round) if self._seat else ()
+        if self._seat is None:
+            return ()
+        return self._seat.draw(round) if self._algorithm.partners == "random" else self._seat.asks(round)
 
     def _ask(self, opened: Opened, now: float) -> None:
         """Stage a copy of the blocks, so that what travels is exactly what was meant, and send it."""

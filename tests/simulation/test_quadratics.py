@@ -1,0 +1,70 @@
+"""Unlike quadratics on eight nodes: who reaches the optimum, who stalls at a bias, which pairs are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+import optim
+import topology
+from p2p.sim.swarm import SimulatedSwarm
+from p2p.sim.workloads import Quadratics
+
+NODES = 8
+
+
+def distance(algorithm: str, name: str, lr: float, steps: int, momentum: float = 0.0) -> float:
+    """Root mean square distance of all models to the optimum."""
+    work = Quadratics(NODES, learning_rate=lr, momentum=momentum)
+    swarm = SimulatedSwarm(NODES, topology=name, algorithm=algorithm, workload=work).run(steps=steps)
+    return float((swarm.vectors() - work.minimum).square().mean().sqrt())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "name", "lr", "steps", "limit"),
+    [
+        ("gradient-tracking", "ring", 0.1, 330, 1e-12),
+        ("momentum-tracking", "ring", 0.01, 560, 1e-12),
+        ("d2", "ring:weights=lazy", 0.2, 250, 1e-11),
+    ],
+)
+def test_corrected_methods_reach_the_optimum(algorithm: str, name: str, lr: float, steps: int, limit: float) -> None:
+    assert distance(algorithm, name, lr, steps) < limit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "lr", "momentum"),
+    [("gossip", 0.2, 0.0), ("gossip:momentum=local", 0.02, 0.9), ("gossip:momentum=quasi-global", 0.2, 0.0)],
+)
+def test_plain_methods_stall_at_a_bias_that_shrinks_with_the_rate(algorithm: str, lr: float, momentum: float) -> None:
+    far, near = distance(algorithm, "ring", lr, 150, momentum), distance(algorithm, "ring", lr / 4, 250, momentum)
+    assert 0.1 < far < 0.4
+    assert far / 4 < near < far / 2
+
+
+@pytest.mark.slow
+def test_decentlam_stalls_an_order_below_momentum() -> None:
+    assert distance("decentlam", "ring", 0.01, 250) < 0.15 * distance("gossip:momentum=local", "ring", 0.01, 250, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("ring", r"eigenvalues down to -0.3333.*ring:weights=lazy"),
+        ("torus", r"torus:weights=lazy"),
+        ("exponential", r"symmetric.*--topology"),
+        ("one-peer-exponential", r"static, symmetric.*--algorithm gossip"),
+    ],
+)
+def test_d2_is_refused_where_it_would_diverge(name: str, why: str) -> None:
+    with pytest.raises(optim.Incompatible, match=why):
+        optim.check(optim.make("d2"), topology.make(name), NODES)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [("d2", "ring:weights=lazy"), ("d2", "complete"), ("push-sum", "one-peer-exponential"), ("gossip", "ring")],
+)
+def test_what_converges_is_let_through(algorithm: str, name: str) -> None:
+    optim.check(optim.make(algorithm), topology.make(name), NODES)
