@@ -352,7 +352,7 @@ class Node:
             transport.face(_outside(door))
         self._task = make_task(self.model, self._optimizers, self._settings, config, door.terms.contract if door else None)
         if self._scheduler is not None:
-            agent.scheduler = partial(schedule.dump, self._scheduler)
+            agent.extras = partial(schedule.dump, self._scheduler)
         if door is None:
             call(_soon(agent.enter, self._task))
         else:
@@ -367,8 +367,8 @@ class Node:
 
     def _take(self, offer: SnapshotOffer) -> None:
         """A donor's state becomes this node's."""
-        if self._scheduler is not None and offer.scheduler:
-            schedule.load(self._scheduler, offer.scheduler)
+        if self._scheduler is not None and offer.extras:
+            schedule.load(self._scheduler, offer.extras)
         self._task.shards.apply()
         self._epoch.number = offer.epoch
         self._thread.call(_soon(self._agent.ready, offer))

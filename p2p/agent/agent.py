@@ -12,7 +12,7 @@ from optim import Algorithm
 from p2p.agent import comeback, terms
 from p2p.agent.activity import Activity
 from p2p.agent.checkup import Checkup
-from p2p.agent.donor import BusyError, Donor, Pull, Take
+from p2p.agent.donor import Donor
 from p2p.agent.entrance import Door, Entrance
 from p2p.agent.exchanges import Exchange, make_exchange
 from p2p.agent.framing import Framing
@@ -23,12 +23,13 @@ from p2p.agent.reception import Reception
 from p2p.agent.records import LIVE
 from p2p.agent.requests import Requests
 from p2p.agent.seat import Seat
+from p2p.agent.transfer import Take, Transfer, Watch, collect, pull
 from p2p.agent.view import View
 from p2p.agent.work import Works
 from p2p.config import Config
 from p2p.errors import ClosedError, JoinError, WireError
 from p2p.net import messages, wire
-from p2p.net.keys import Identity, verify_record
+from p2p.net.keys import Identity, node_id, verify_record
 from p2p.net.messages import (
     Answer,
     Ask,
@@ -37,6 +38,8 @@ from p2p.net.messages import (
     Called,
     CalledBack,
     Contract,
+    DonorAnswer,
+    DonorQuestion,
     Envelope,
     Hello,
     Knock,
@@ -126,7 +129,8 @@ class Agent:
         self._alone: View | None = None  # exchanging with nobody, while it is not known how far behind
         self.step_count = 0
         self.epoch = 0
-        self.scheduler: Callable[[], str] = str  # the learning rate schedule's state, as JSON
+        self.extras: Callable[[], str] = str  # the state of schedule and GradScaler, as JSON
+        self.watch: Watch | None = None  # told how the state of others arrives
         self.membership: Membership | None = None
         self.task: Task | None = None
         self.exchange: Exchange | None = None
@@ -142,7 +146,7 @@ class Agent:
         self._interval = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
-        self._pulls: dict[str, Pull] = {}
+        self.transfers: list[Transfer] = []
         self._background: set[asyncio.Task[None]] = set()
         self._handlers = self._table()
 
@@ -167,7 +171,7 @@ class Agent:
         )
         first_id = self.who.incarnation << 20  # above every id of an earlier incarnation
         self.exchange = make_exchange(task.algorithm, task.shards, self.config, self.post, self.metrics, first_id)
-        self.donor = Donor(task.shards, self.config, self.post)
+        self.donor = Donor(task.shards, self.config, self.post, self.who.identity.sign)
         self.framing = Framing(task.shards.blocks)
         self.checkup = Checkup(self.post, sum(block.nbytes for block in task.shards.blocks))
         self.reception = Reception(self.post, task, self.membership)
@@ -382,6 +386,8 @@ class Agent:
         """See Receiver."""
         self.requests.lost(route, reason)
         node = self.post.owner(route)
+        for transfer in self.transfers:
+            transfer.broke(node or "")
         if node is not None and self.membership is not None:
             self._perform(self.membership.closed(node, reason, self.loop.time()))
             self._look_around()
@@ -482,13 +488,12 @@ class Agent:
     def _table(self) -> dict[type, Handler]:
         return {
             **dict.fromkeys((Knock, Hello, StatusRequest), self._on_visitor),
-            **dict.fromkeys((Terms, Welcome, Refusal, SnapshotOffer, Status), self._on_answer),
+            **dict.fromkeys((Terms, Welcome, Refusal, DonorAnswer, SnapshotOffer, Status), self._on_answer),
             **dict.fromkeys((Ping, Pong, PingRequest, Nack, messages.Gossip, Sync), self._on_membership),
             **dict.fromkeys((Ask, Answer, Reask, Push, Settled), self._on_exchange),
-            **dict.fromkeys((SnapshotRequest, BlocksRequest, SnapshotDone), self._on_guest),
+            **dict.fromkeys((DonorQuestion, SnapshotRequest, BlocksRequest, SnapshotDone), self._on_guest),
             SnapshotBlocks: self._on_blocks,
             Work: self._on_work,
-            **dict.fromkeys((Measure, CallBack), self._on_checkup),
             **dict.fromkeys((Measure, CallBack), self._on_checkup),
             **dict.fromkeys((Measured, Called, CalledBack), self._on_answer),
         }
@@ -525,9 +530,11 @@ class Agent:
         now = self._member(envelope, message)
         if self.exchange is None or self.node not in self.view:
             return
-        if isinstance(message, SnapshotRequest):
-            offer = SnapshotOffer(0, self.step_count, self.epoch, self.exchange.round, self.scheduler())
-            self._spawn(self.donor.requested(envelope.node, route, offer, now))
+        if isinstance(message, DonorQuestion):
+            self.post.answer(route, DonorAnswer(self.step_count, self.report is not None, self.donor.guests))
+        elif isinstance(message, SnapshotRequest):
+            offer = SnapshotOffer(0, self.step_count, self.epoch, self.exchange.round, self.extras(), b"")
+            self._spawn(self.donor.requested(envelope.node, route, offer, now, self._another(envelope.node)))
         elif isinstance(message, BlocksRequest):
             self.donor.blocks(envelope.node, route, message, now)
         else:
@@ -547,10 +554,16 @@ class Agent:
         if isinstance(message, Work):
             self.work.handle(envelope.node, message, now)
 
+    def _another(self, guest: str) -> str:
+        """A member that a joiner could ask instead."""
+        others = [m.id for m in self.view.members if m.id not in (self.node, guest)]
+        other = self._record_of(self._rng.choice(others)) if others else None
+        return f"node {short(node_id(other.key))} at {other.control}" if other is not None else "again in a while"
+
     def _on_blocks(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
-        pull = self._pulls.get(envelope.node)
-        if pull is not None and isinstance(message, SnapshotBlocks):
-            pull.received(message, payload)
+        assert isinstance(message, SnapshotBlocks)
+        for transfer in self.transfers:
+            transfer.received(envelope.node, message, payload)
 
     def _member(self, envelope: Envelope, message: Message) -> float:
         """Raises WireError for who is no live member; the time, for who is."""
@@ -567,36 +580,11 @@ class Agent:
 
     async def pull(self, node: str, take: Take, wanted: Sequence[Block]) -> SnapshotOffer:
         """A member's snapshot, block by block. Raises JoinError where it won't or can't, BusyError where it serves others."""
-        route = self.post.route(node)
-        if route is None:
-            raise JoinError(f"no way to node {short(node)}")
-        try:
-            offer = await self.requests.ask(route, SnapshotRequest(), self.config.join.answer)
-        except JoinError as error:
-            raise JoinError(f"node {short(node)}: {error}") from None
-        if isinstance(offer, Refusal):
-            raise BusyError(f"node {short(node)}: {offer.theirs}")
-        if not isinstance(offer, SnapshotOffer):
-            raise JoinError(f"node {short(node)}: an unexpected answer: {type(offer).__name__}")
-        pull = self._pulls[node] = Pull(self.framing, self.config, self.post, node, offer, take, wanted)
-        try:
-            await pull.run()
-        finally:
-            del self._pulls[node]
-        return offer
+        return await pull(self, node, take, wanted)
 
     async def pull_from_any(self, shards: Shards) -> SnapshotOffer:
-        """From the first member that gives its state; who is gone or busy is passed over, until the time is up."""
-        why = "no member takes part yet"
-        deadline = self.loop.time() + self.config.join.timeout
-        while self.loop.time() < deadline:
-            for member in self.view.members:
-                try:
-                    return await self.pull(member.id, shards.set_block, shards.blocks)
-                except JoinError as error:
-                    why = str(error)
-            await asyncio.sleep(self.config.join.back_off)
-        raise JoinError(f"no member gave its state: {why}")
+        """The state of members, as near and as many as suits; who is gone or busy is passed over, until the time is up."""
+        return await collect(self, shards, self.watch)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

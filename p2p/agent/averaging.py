@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from p2p.agent.donor import BusyError
+from p2p.agent.transfer import BusyError
 from p2p.errors import JoinError
 from p2p.state import Mean
 

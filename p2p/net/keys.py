@@ -92,15 +92,24 @@ class Identity:
     def sign_record(self, record: Record) -> Record:
         """`record` with this node's key and signature."""
         keyed = replace(record, key=self.key)
-        return replace(keyed, signature=self._signing_key.sign(_signed_bytes(keyed)).signature)
+        return replace(keyed, signature=self.sign(_signed_bytes(keyed)))
+
+    def sign(self, data: bytes) -> bytes:
+        """This node's signature of `data`, which should begin with what it is."""
+        return self._signing_key.sign(data).signature
 
 
 def verify_record(record: Record) -> bool:
-    """Whether the record was signed by the key in it (about 0.1 ms)."""
-    if len(record.key) != KEY_BYTES or len(record.signature) != SIGNATURE_BYTES:
+    """Whether the record was signed by the key in it."""
+    return verify(record.key, _signed_bytes(record), record.signature)
+
+
+def verify(key: bytes, data: bytes, signature: bytes) -> bool:
+    """Whether `data` was signed with this key (about 0.1 ms)."""
+    if len(key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
     try:
-        VerifyKey(record.key).verify(_signed_bytes(record), record.signature)
+        VerifyKey(key).verify(data, signature)
     except BadSignatureError:
         return False
     return True

@@ -180,19 +180,32 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
+class DonorQuestion:
+    """How far are you, and how many joiners do you serve?"""
+
+
+@dataclass(frozen=True, slots=True)
+class DonorAnswer:
+    step: int
+    begun: bool  # it has taken a step since it started: its swarm trains
+    guests: int
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotRequest:
     pass
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOffer:
-    """A snapshot is pinned: its number, and the donor's step, epoch, round and scheduler (JSON, or empty) at that moment."""
+    """A snapshot is pinned: its number, and the donor's step, epoch and round at that moment. The manifest's head."""
 
     snapshot: int
     step: int
     epoch: int
     round: int
-    scheduler: str
+    extras: str  # the learning rate schedule's and the GradScaler's state (JSON), or empty
+    signature: bytes  # the donor's
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +285,12 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBlocks:
+    """Some blocks of a snapshot, and the manifest's line for them."""
+
     snapshot: int
     shard: Shard
+    sha256: bytes  # of the payload
+    signature: bytes  # the donor's
 
 
 # --- work ------------------------------------------------------------------------------------------------------
@@ -392,7 +409,7 @@ class Status:
 Message = (
     Knock | Terms | Hello | Welcome | Refusal
     | Ping | Pong | PingRequest | Nack | Gossip | Sync
-    | SnapshotRequest | SnapshotOffer | BlocksRequest | SnapshotDone
+    | SnapshotRequest | SnapshotOffer | BlocksRequest | SnapshotDone | DonorQuestion | DonorAnswer
     | Ask | Reask | Answer | Push | Settled | SnapshotBlocks
     | StatusRequest | Status
     | Work | Measure | Measured | CallBack | Called | CalledBack
@@ -402,6 +419,7 @@ TABLE: dict[int, type] = {
     1: Knock, 2: Terms, 3: Hello, 4: Welcome, 5: Refusal,
     10: Ping, 11: Pong, 12: PingRequest, 13: Nack, 14: Gossip, 15: Sync,
     20: SnapshotRequest, 21: SnapshotOffer, 22: BlocksRequest, 23: SnapshotDone,
+    24: DonorQuestion, 25: DonorAnswer,
     30: Ask, 31: Reask, 32: Answer, 33: Push, 34: Settled, 35: SnapshotBlocks,
     40: StatusRequest, 41: Status,
     50: Work, 51: Measure, 52: Measured, 53: CallBack, 54: Called, 55: CalledBack,
