@@ -19,6 +19,24 @@ from p2p.sim.swarm import SimulatedSwarm
 from p2p.sim.workloads import Digits, Drifting
 
 
+@dataclass(frozen=True)
+class Measured(Drifting):
+    """Drifting, where local updates are what the optimizer did, whatever the algorithm made of the gradient."""
+
+    _done: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        optimizer = super().optimizer(model)
+        (value,) = model.parameters()
+        before: list[Tensor] = []
+        optimizer.register_step_pre_hook(lambda *_: before.append(value.detach().clone()))
+        optimizer.register_step_post_hook(lambda *_: self._done.append(value.detach() - before.pop()))
+        return optimizer
+
+    def moved(self) -> Tensor:
+        return torch.stack(self._done).sum(0)
+
+
 def swarm(
     algorithm: str, work: object, topology: str = "one-peer-exponential", slow: dict[int, float] | None = None
 ) -> SimulatedSwarm:
