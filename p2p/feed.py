@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import Any, TypeVar
 
 from p2p.agent.work import Works
 from p2p.batches import PartBatches
@@ -27,6 +27,12 @@ class Feed:
         self._ready = ready
         self._place = place
         self._samplers: list[LeaseSampler] = []
+        self.resumed: list[Mapping[str, Any]] = []
+        """States of the samplers that the script will make, in order."""
+
+    def state(self) -> list[dict[str, Any]]:
+        """Of all samplers, for a checkpoint."""
+        return [sampler.state_dict() for sampler in self._samplers]
 
     def sampler(
         self, data: Sized, chunk: int | None, split: Split, labels: Sequence[int] | None
@@ -86,8 +92,11 @@ class Feed:
         size = chunk_size(len(data), chunk)
         leases = self._caller.call(self._works.open(-(-len(data) // size), size))
         desk = AgentDesk(self._caller, self._works, leases, lambda: self._ready("sampling"))
-        self._samplers.append(LeaseSampler(len(data), size, self._seed, desk, self._epoch))
-        return self._samplers[-1]
+        sampler = LeaseSampler(len(data), size, self._seed, desk, self._epoch)
+        if len(self._samplers) < len(self.resumed):
+            sampler.load_state_dict(self.resumed[len(self._samplers)])
+        self._samplers.append(sampler)
+        return sampler
 
     def _turn(self, epoch: int) -> int:
         self._epoch.pinned = epoch
