@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Literal, Protocol
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
+
+from optim import AccumAdam, SwarmAdam
 
 Indices = npt.NDArray[np.int64]
 
@@ -142,6 +145,12 @@ def digits() -> tuple[Tensor, Tensor]:
     return torch.from_numpy(images[order] / 16.0).float(), torch.from_numpy(labels[order]).long()
 
 
+ADAMS: dict[str, Callable[..., Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "swarm-adam": SwarmAdam,
+    "accum-adam": AccumAdam,
+}
+
 TRAINING = 1400  # images; the rest is held out
 
 
@@ -149,16 +158,18 @@ TRAINING = 1400  # images; the rest is held out
 class Digits:
     """A 64-64-10 network on digits that are dealt sorted by label, shuffled, or each label in Dirichlet(`alpha`) shares.
 
-    The score is the accuracy on the held-out images. `learning_rate` None is 0.1 for SGD (momentum 0.9), 0.005 for Adam.
+    The score is the accuracy on the held-out images. `learning_rate` None is 0.1 for SGD, 0.005 for any Adam; `momentum` is
+    SGD's.
     """
 
     nodes: int
     split: Literal["sorted", "shuffled", "dirichlet"] = "sorted"
     seed: int = 0
-    optimizer_name: Literal["sgd", "adam"] = "sgd"
+    optimizer_name: Literal["sgd", "adam", "swarm-adam", "accum-adam"] = "sgd"
     learning_rate: float | None = None
     batch: int = 32
     alpha: float = 0.3
+    momentum: float = 0.9
     _rngs: dict[int, np.random.Generator] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def model(self, node: int) -> nn.Module:
@@ -173,9 +184,10 @@ class Digits:
         return nn.Sequential(layers[0], nn.ReLU(), layers[1])
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        if self.optimizer_name == "adam":
-            return torch.optim.Adam(model.parameters(), lr=0.005 if self.learning_rate is None else self.learning_rate)
-        return torch.optim.SGD(model.parameters(), lr=0.1 if self.learning_rate is None else self.learning_rate, momentum=0.9)
+        if self.optimizer_name == "sgd":
+            rate = 0.1 if self.learning_rate is None else self.learning_rate
+            return torch.optim.SGD(model.parameters(), lr=rate, momentum=self.momentum)
+        return ADAMS[self.optimizer_name](model.parameters(), lr=0.005 if self.learning_rate is None else self.learning_rate)
 
     def gradient(self, node: int, model: nn.Module) -> None:
         if node not in self._rngs:
