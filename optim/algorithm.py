@@ -74,6 +74,8 @@ class Algorithm:
     """Names of `topology.Properties` that must hold, for it to converge to the mean."""
     eigenvalue_above: ClassVar[float | None] = None
     """No eigenvalue of the mixing may be as small as this."""
+    early: ClassVar[bool] = False
+    """The exchange takes place between `before` and the optimizer, `after` and `mixed` with it."""
     plain: ClassVar[bool] = False
     """Made for SGD without momentum of its own."""
     corrects: ClassVar[tuple[str, ...]] = ()

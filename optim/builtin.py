@@ -4,6 +4,7 @@ from optim.asynchronous import AdPsgd, Async
 from optim.d2 import D2
 from optim.decentlam import DecentLaM
 from optim.gossip import Gossip, Local
+from optim.gradients import GradientGossip
 from optim.push_sum import PushSum
 from optim.slowmo import SlowMo
 from optim.tracking import GradientTracking, MomentumTracking
@@ -14,6 +15,7 @@ __all__ = [
     "Async",
     "DecentLaM",
     "Gossip",
+    "GradientGossip",
     "GradientTracking",
     "Local",
     "MomentumTracking",

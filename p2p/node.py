@@ -289,6 +289,8 @@ class Node:
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._ready("optimizer.step()")
         self._agent.before()
+        if self._agent.early:
+            self._exchange()
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         found = getattr(optimizer, "found_inf", None)  # set by a GradScaler on fused optimizers
@@ -296,15 +298,21 @@ class Node:
             return  # the scaler skipped this step
         self._step()
 
+    def _exchange(self) -> None:
+        """`Agent.step`'s exchange, with the waiting on the agent's loop."""
+        self._agent.offer()
+        if self._agent.waits:
+            self._thread.call(self._agent.arrivals())
+        self._agent.join_in()
+
     def _step(self) -> None:
         """`Agent.step`, with the waiting on the agent's loop and all else here."""
         self._agent.epoch = self._epoch.number
         self._feed.stepped()
         if self._agent.outdated and (offer := self._thread.call(self._agent.reenter())):
             self._take(offer)
-        self._agent.offer()
-        if self._agent.waits:
-            self._thread.call(self._agent.arrivals())
+        if not self._agent.early:
+            self._exchange()
         report = self._agent.settle()
         now = time.monotonic()
         self._events.step(report, now - self._stepped)

@@ -115,7 +115,7 @@ class Task:
 
 
 class Agent:
-    """One node's agent. Its methods run on its event loop, but `before`, `offer`, `settle` and `step`: the trainer's."""
+    """One node's agent. Its methods run on its event loop, but `before`, `offer`, `join_in` and `settle`: the trainer's."""
 
     def __init__(self, who: Who, transport: Transport, config: Config, rng: random.Random, events: EventLog) -> None:
         self.who = who
@@ -269,14 +269,25 @@ class Agent:
 
     # --- the step: the trainer's thread -----------------------------------------------------------------------------
 
+    async def prepare(self) -> None:
+        """What precedes a local update."""
+        self.before()
+        if self.early:
+            await self._exchanged()
+
     async def step(self) -> StepReport:
-        """What follows a local update. `Node.step` runs the same three parts, the middle one on this loop."""
+        """What follows a local update. `Node` runs the same parts, those that wait on this loop."""
         if self.outdated and (offer := await self.reenter()) and self.task is not None:
             self.task.shards.apply()
             self.ready(offer)
+        if not self.early:
+            await self._exchanged()
+        return self.settle()
+
+    async def _exchanged(self) -> None:
         self.offer()
         await self.arrivals()
-        return self.settle()
+        self.join_in()
 
     @property
     def waits(self) -> bool:
@@ -290,13 +301,19 @@ class Agent:
         assert self.task is not None
         return self.task.method.due or not self.waits
 
+    @property
+    def early(self) -> bool:
+        """Whether the exchange comes before the local update."""
+        assert self.task is not None
+        return self.task.algorithm.early
+
     def before(self) -> None:
         """Gradients are there: the algorithm sees them before the optimizer does."""
         assert self.task is not None
         self.task.method.before(self.step_count + 1, self.report.staleness if self.report else 0.0)
 
     def offer(self) -> None:
-        """The local update is done: trainer and agent meet."""
+        """Trainer and agent meet."""
         assert self.exchange is not None and self.task is not None
         self.step_count += 1
         self.task.method.after()
@@ -311,12 +328,15 @@ class Agent:
             await self.exchange.arrivals()
         self._waited = self.loop.time()
 
-    def settle(self) -> StepReport:
-        """What came joins the model; the step is over."""
+    def join_in(self) -> None:
+        """What came joins the model."""
         assert self.exchange is not None and self.task is not None
         if self.due:
             self.exchange.settle()
         self.task.method.mixed(self.exchange.round)
+
+    def settle(self) -> StepReport:
+        """The step is over."""
         self.report = self._reported()
         try:
             self.loop.call_soon_threadsafe(self._stepped, self.step_count, self.loop.time())

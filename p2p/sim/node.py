@@ -151,7 +151,7 @@ class SimulatedNode:
         began = loop.time()
         await self._compute(setting.compute.seconds(self.index, self.steps))
         setting.workload.gradient(self.index, self.model)
-        self.agent.before()
+        await self.agent.prepare()
         self.optimizer.step()
         report = await self.agent.step()
         self.steps += 1

@@ -152,6 +152,15 @@ def decentlam(p: Problem, steps: int, sign: float) -> Array:
     return x
 
 
+def gradient_gossip(p: Problem, steps: int, sign: float) -> Array:
+    """m <- beta m + W g; x <- W x - lr m."""
+    x, m = p.start, np.zeros_like(p.start)
+    for t in range(steps):
+        m = sign * BETA * m + p.mix(t) @ p.gradient(x)
+        x = p.mix(t) @ x - p.lr(t) * m
+    return x
+
+
 def push_sum(p: Problem, steps: int, sign: float) -> Array:
     """x <- P (x - lr g(x / w)); w <- P w; P's columns sum to 1. Returns x / w."""
     x, w = p.start, np.ones((len(p.start), 1))

@@ -64,6 +64,7 @@ CASES = [
     Case(f"gradient-tracking:{OFF}", recursions.gradient_tracking, "ring", 5),
     Case(f"gradient-tracking:{OFF}", recursions.gradient_tracking, "one-peer-exponential", 8),
     Case(f"momentum-tracking:{OFF}", recursions.momentum_tracking, lr=0.005),
+    Case(f"gradient-gossip:{OFF}", recursions.gradient_gossip, lr=0.01, momentum=0.9),
     Case(f"push-sum:{OFF}", recursions.push_sum, "one-peer-exponential", 7),
     Case(f"push-sum:{OFF}", recursions.push_sum, "tests.simulation.recursions:Uneven", 6),
     Case(f"decentlam:{OFF}", recursions.decentlam, "ring", 8, lr=0.005),
