@@ -131,11 +131,14 @@ class Rounds:
     # --- a round ---------------------------------------------------------------------------------------------------
 
     def next_round(self) -> int:
-        """The own count, or the neighbours' where that has run ahead: who was stalled rejoins them."""
+        """The own count, or the neighbours' where they have run ahead: who fell behind rejoins them at once.
+
+        Else it would stay as many rounds behind for good, and nobody would mix what it pushes. The upper median counts,
+        of those that are not slow: of two the one ahead, of more no single one; with the deadline off all wait for all.
+        """
         own = self.plan.round + 1 if self.plan else self.first
-        heard = sorted(n.round for n in self.neighbours.values() if n.round >= 0)
-        theirs = heard[(len(heard) - 1) // 2] if heard and self.deadline.enabled else own
-        return theirs if theirs > own + AHEAD else own
+        heard = sorted(n.round for p, n in self.neighbours.items() if n.round >= 0 and not self.slow(p))
+        return max(own, heard[len(heard) // 2]) if heard and self.deadline.enabled else own
 
     def begin(self, plan: Plan, now: float, silent: bool = False) -> None:
         """The state of `plan.round` is published; pushes come from `tick`, as credit allows. `silent`: there are none."""
@@ -198,7 +201,7 @@ class Rounds:
                 delivery.payloads = {}
             if not self._whole(partner):
                 skipped.append(partner)
-                self.neighbour(partner).skips += 1
+                self.neighbour(partner).skips += self.neighbour(partner).round <= plan.round  # else it is not late, but ahead
         self.tally.skipped += len(skipped)
         self.waiting = False
         return Mixed(plan, tuple(parts), tuple(skipped))

@@ -29,7 +29,7 @@ def test_synchronous_gossip_waits_for_a_slow_node_only_without_a_deadline(swarm:
     made.run(seconds=3.5 * STEPS)
     others = [seconds_per_step(node, made) for node in range(16) if node != 5]
     if deadline:
-        assert sorted(others)[-2] <= 1.3  # one of the slow node's own neighbours may still fall behind by more
+        assert max(others) <= 1.3
         slow = {name for node in made.nodes for report in node.reports[SETTLED:] for name in report.slow}
         assert made.nodes[5].agent.node[:10] in slow
     else:
