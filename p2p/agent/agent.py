@@ -16,7 +16,7 @@ from p2p.agent.donor import Donor
 from p2p.agent.entrance import Door, Entrance
 from p2p.agent.exchanges import Exchange, make_exchange
 from p2p.agent.framing import Framing
-from p2p.agent.instructions import Buried, Changed, Instruction, Refused, Send
+from p2p.agent.instructions import Changed, Instruction, Refused, Returned, Send
 from p2p.agent.membership import Membership
 from p2p.agent.post import Post
 from p2p.agent.reception import Reception
@@ -461,8 +461,8 @@ class Agent:
                 self.post.send(instruction.node, instruction.message)
             elif isinstance(instruction, Changed):
                 self._note(instruction)
-            elif isinstance(instruction, Buried):
-                self._back(instruction)
+            elif isinstance(instruction, Returned):
+                self._returned(instruction.reason)
             elif isinstance(instruction, Refused):
                 self.metrics.add("news_refused", instruction.reason)
                 log.warning(
@@ -480,12 +480,11 @@ class Agent:
             self.post.hang_up(change.node)
         self._changed.set()
 
-    def _back(self, buried: Buried) -> None:
-        """The others held this node dead."""
-        self.metrics.add("membership_events", "buried")
+    def _returned(self, reason: str) -> None:
+        """This node was away: until it knows how far behind it is, it exchanges nothing."""
         if self._alone is None and self.membership is not None and self.membership.record.phase == Phase.TRAINING:
             self._alone = View(member for member in self.view.members if member.id == self.node)
-            self._spawn(comeback.look(self))
+            self._spawn(comeback.look(self, reason))
 
     def _look_around(self) -> None:
         """Take a seat in the view, if it is a new one."""

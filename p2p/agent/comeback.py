@@ -1,4 +1,4 @@
-"""Back from the dead: a node that the others had given up looks how far behind it is before it exchanges anything.
+"""Back again: a node that the others had given up looks how far behind it is before it exchanges anything.
 
 Its model may be minutes old, and half of it would be mixed into everybody's. Far behind, it takes a member's state, as a joiner
 does; otherwise, as after a partition, it goes on at once.
@@ -25,7 +25,7 @@ ANSWER = 2.0
 """Seconds that they have to answer."""
 
 
-async def look(agent: Agent) -> None:
+async def look(agent: Agent, reason: str) -> None:
     """Sets `agent.outdated` if the others are more than `JoinConfig.lag` steps ahead; else exchanges go on."""
     assert agent.membership is not None
     others = [member.id for member in agent.membership.view.members if member.id != agent.node]
@@ -33,9 +33,9 @@ async def look(agent: Agent) -> None:
     steps = [step for step in await asyncio.gather(*(_step_of(agent, node) for node in chosen)) if step is not None]
     behind = round(median(steps)) - agent.step_count if steps else 0
     agent.outdated = behind > agent.config.join.lag
-    agent.events.write("back", behind=behind, outdated=agent.outdated)
+    agent.events.write("back", reason=reason, behind=behind, outdated=agent.outdated)
     then = "takes a member's state at its next step" if agent.outdated else "goes on"
-    log.warning("the others held this node dead; it is %d steps behind and %s", behind, then)
+    log.warning("this node was away (%s): it is %d steps behind and %s", reason, behind, then)
     if not agent.outdated:
         agent.rejoined()
 

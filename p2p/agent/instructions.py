@@ -38,10 +38,10 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Buried:
-    """The others hold this node dead; it has refuted that."""
+class Returned:
+    """This node was away: the others held it dead, or it stood still for as long as that takes."""
 
-    accuser: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +52,4 @@ class Refused:
     reason: str  # malformed, contract, incarnation, signature, full, conflict
 
 
-Instruction = Send | Changed | Buried | Refused
+Instruction = Send | Changed | Returned | Refused

@@ -19,7 +19,7 @@ from typing import Any
 from p2p.agent.detector import Detector
 from p2p.agent.dissemination import retransmit_limit
 from p2p.agent.docket import Docket
-from p2p.agent.instructions import Buried, Changed, Instruction, Refused, Send
+from p2p.agent.instructions import Changed, Instruction, Refused, Returned, Send
 from p2p.agent.records import (
     DAY,
     HELD,
@@ -69,7 +69,7 @@ class Membership:
         self._detector = Detector(self._roster, config, rng, self._timers, self._send, self._spreader.news_for, self._suspect)
         self._docket = Docket(self._roster, config, self._timers, self._spreader.tell, self._bury)
         self._accused_at = -1  # the highest incarnation of ours that the news in hand calls suspect or dead
-        self._buried_by = ""  # who calls it dead
+        self._buried = record.incarnation - 1  # the highest one at which somebody called this node dead
         self._outbid_last = -math.inf
         self._told: set[tuple[str, str]] = set()
         self._history: deque[tuple[float, str, State | None, State, str]] = deque(maxlen=HISTORY)
@@ -220,7 +220,7 @@ class Membership:
         """Take news in. What push-pull calls dead is suspect at most: the source may be long out of date."""
         if not news.records and not news.accusations:
             return
-        self._accused_at, self._buried_by = -1, ""
+        self._accused_at = -1
         for accusation in news.accusations:
             if not (len(accusation.node) == len(accusation.accuser) == len(self.node)):
                 self._refuse(source, "malformed")
@@ -334,6 +334,8 @@ class Membership:
 
     def _stalled(self, late: float, now: float) -> None:
         """This node stood still: nothing that ran out meanwhile counts against others."""
+        if late > self._config.suspicion_floor:
+            self._out.append(Returned(f"stood still for {late:.0f} s"))
         self._timers.shift(late)
         self._detector.forgive()
         self._detector.health.add(1)
@@ -344,9 +346,12 @@ class Membership:
     def _take_personally(self, accusation: Accusation, source: str, now: float) -> None:
         if accusation.incarnation >= self._horizon(now):
             self._refuse(source, "incarnation")
-        elif accusation.incarnation >= self.record.incarnation:
+            return
+        if accusation.dead and accusation.incarnation > self._buried and not self._me.has_left:
+            self._buried = accusation.incarnation
+            self._out.append(Returned(f"held dead by {accusation.accuser[:10]}"))
+        if accusation.incarnation >= self.record.incarnation:
             self._accused_at = max(self._accused_at, accusation.incarnation)
-            self._buried_by = accusation.accuser if accusation.dead else self._buried_by
         else:
             self._accused_at = max(self._accused_at, 0)  # refuted already, which they missed
 
@@ -355,8 +360,6 @@ class Membership:
         if self._accused_at >= self.record.incarnation:
             self._detector.health.add(1)
             self._publish(now, "refuted", incarnation=self._accused_at + 1)
-            if self._buried_by:
-                self._out.append(Buried(self._buried_by))
         if source:
             self._send(source, Gossip(News((self.record,))))
 

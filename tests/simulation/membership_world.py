@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 
-from p2p.agent.instructions import Buried, Changed, Instruction, Refused, Send
+from p2p.agent.instructions import Changed, Instruction, Refused, Returned, Send
 from p2p.agent.membership import Membership
 from p2p.agent.records import LIVE, State, identify
 from p2p.config import LAN, MembershipConfig
@@ -52,7 +52,7 @@ class World:
         self.sent: Counter[str] = Counter()
         self.changes: list[tuple[float, str, Changed]] = []
         self.refusals: list[tuple[str, Refused]] = []
-        self.burials: list[tuple[float, str]] = []  # when a node heard that it is held dead
+        self.returns: list[tuple[float, str]] = []  # when a node found that it was away
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._armed: dict[str, float] = {}
@@ -157,8 +157,8 @@ class World:
                 self._transmit(node, instruction.node, instruction.message)
             elif isinstance(instruction, Changed):
                 self.changes.append((self.now, node, instruction))
-            elif isinstance(instruction, Buried):
-                self.burials.append((self.now, node))
+            elif isinstance(instruction, Returned):
+                self.returns.append((self.now, node))
             else:
                 self.refusals.append((node, instruction))
         self._arm(node)

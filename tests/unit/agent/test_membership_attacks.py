@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from p2p.agent.instructions import Buried, Changed, Instruction, Refused, Send
+from p2p.agent.instructions import Changed, Instruction, Refused, Returned, Send
 from p2p.agent.membership import Membership
 from p2p.agent.records import DAY, HOUR, LIVE, State, identify, once_per_record
 from p2p.agent.roster import Hints
@@ -157,7 +157,8 @@ def test_a_thousand_accusations_are_one_refutation() -> None:
     answers = hear(held, *charges)
     assert held.record.incarnation == EPOCH + 1000
     told = Send(LIAR, Gossip(News((held.record,))))
-    assert answers == [Buried(WITNESS), told]
+    assert [type(answer) for answer in answers] == [Returned] * 1000 + [Send]
+    assert answers[-1] == told
     assert verify(held.record)
     assert hear(held, *charges) == [told], "refuted already: the record again, once"
 
