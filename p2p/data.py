@@ -91,6 +91,13 @@ class LeaseSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         self.finish()
         self._desk.open()
+        first = self._next == 0
+        yield from self._pass()
+        if first and not self._count and self._epoch.pinned is None:
+            yield from self._pass()  # who joins at the very end of an epoch finds all of it taken
+        self._exhausted = True
+
+    def _pass(self) -> Iterator[int]:
         done = self._desk.finished()
         epoch = self._epoch.enter(max(self._next, done.floor // self.chunks))
         self._next = epoch + 1
@@ -102,7 +109,6 @@ class LeaseSampler(Sampler[int]):
             yield from self._samples(chunk, first)
         while (taken := self._desk.take()) is not None:
             yield from self._samples(taken, 0)
-        self._exhausted = True
 
     def stepped(self) -> None:
         """An optimizer step was taken: what the trainer has seen is used."""

@@ -2,7 +2,8 @@
 
 A machine: it takes events and the time, and says what to send. Chunks are counted through all epochs. A node claims
 chunks a little ahead and says so; a chunk whose home it is (rendezvous hashing, weighted with speed) it may begin at
-once, another one when the claim has settled. Near the end it takes a chunk only if it would be done with it first.
+once, unless homes have just changed; another one when the claim has settled. Near the end it takes a chunk only if it
+would be done with it first.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from p2p.config import WorkConfig
 from p2p.errors import WireError
 from p2p.net.messages import Lease, Work
 
-SMOOTHING = 0.1
+SMOOTHING = 0.05
 """Weight of the newest step in a node's pace."""
+SPIKE = 4.0
+"""A single step counts as so many times the usual one at most: a checkpoint or an evaluation in mid-epoch is no slowness."""
 TERM_STEPS = 3.0
 """A lease's term, in steps of the node that holds it."""
 LONGEST_TERM = 3600.0
@@ -98,6 +101,7 @@ class Leases:
         self._begun: dict[int, None] = {}  # in order
         self._claimed: dict[int, float] = {}  # chunk -> when it may be begun
         self._slowness = {node: 1.0}  # of all members, as planned with
+        self._planned = -math.inf  # when homes changed last
         self._order: dict[int, list[int]] = {}  # epoch -> its chunks, in the order in which this node takes them
         self._homes: dict[int, set[int]] = {}  # epoch -> those whose home is here
         self._pace = 0.0  # seconds per sample
@@ -117,6 +121,7 @@ class Leases:
         self._slowness = dict.fromkeys(sorted(members), 1.0) | {n: s for n, s in self._slowness.items() if n in members}
         self._herald.seat(members - {self.node})
         self._order.clear()
+        self._planned = now
         return self.tick(now)
 
     def handle(self, sender: str, message: Work, now: float) -> list[Send]:
@@ -140,7 +145,7 @@ class Leases:
         sends = [Send(member, self._word(pieces, now)) for member in members]
         member = self._herald.refresh(now)
         if member is not None:
-            self._plan()
+            self._plan(now)
             sends.append(Send(member, self._word(self._heard, now)))
         return sends
 
@@ -238,16 +243,20 @@ class Leases:
         for chunk in islice(self._free(held), missing):
             if not self._is_mine(left, now):
                 break
-            home = chunk in self._homes[chunk // self.chunks]
-            self._claimed[chunk] = now if home else now + self.config.settle * self._herald.depth
+            since = self._planned if chunk in self._homes[chunk // self.chunks] else now
+            self._claimed[chunk] = max(now, since + self._settling)
             left -= 1
             self._speak(now)
 
     def _ahead(self) -> int:
         if not self._pace:
             return 1
-        settling = self.config.settle * self._herald.depth
-        return min(self.config.claims, math.ceil(settling / (self._pace * self.size)))
+        return min(self.config.claims, max(1, math.ceil(self._settling / (self._pace * self.size))))
+
+    @property
+    def _settling(self) -> float:
+        """Seconds until all have heard of a claim, and their objections have come."""
+        return self.config.settle * self._herald.depth if len(self._slowness) > 1 else 0.0
 
     def _held(self, now: float) -> set[int]:
         """Unfinished chunks that somebody works on or has claimed, this node too."""
@@ -303,7 +312,7 @@ class Leases:
         if chunks:
             self._speak(now)
 
-    def _plan(self) -> None:
+    def _plan(self, now: float) -> None:
         """Other speeds, if they differ enough, make other homes."""
         paces = {node: self._heard[node].lease.pace if node in self._heard else 0.0 for node in self._slowness}
         new = slowness(paces | {self.node: self._pace})
@@ -311,6 +320,7 @@ class Leases:
             self.plans += 1
             self._slowness = new
             self._order.clear()
+            self._planned = now
 
     # --- the own word -------------------------------------------------------------------------------------------------
 
@@ -321,7 +331,8 @@ class Leases:
             return
         self._steps += 1
         weight = max(SMOOTHING, 1 / self._steps)
-        self._pace += weight * ((now - before) / samples - self._pace)
+        pace = (now - before) / samples
+        self._pace += weight * (min(pace, SPIKE * (self._pace or pace)) - self._pace)
         self._longest = max(now - before, (1 - SMOOTHING) * self._longest)
 
     def _term(self, now: float) -> float:

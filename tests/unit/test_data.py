@@ -19,6 +19,7 @@ from p2p.config import WorkConfig
 from p2p.data import Epoch, LeaseSampler, SortedSampler, chunk_size
 from p2p.drawn import Drawn
 from p2p.errors import ConfigError, StateError
+from p2p.net.messages import Lease, Work
 from p2p.stream import Stream
 
 LABELS = [3, 1, 2, 1, 3, 2, 1, 2, 3, 0]
@@ -232,6 +233,24 @@ def test_a_joiner_begins_in_the_swarms_epoch() -> None:
     desk.leases.finished.merge(Finished(34))
     assert len(list(made)) == 60
     assert made._epoch.number == 4
+
+
+def test_a_joiner_at_the_end_of_an_epoch_goes_on_with_the_next() -> None:
+    made, desk = sampler(members="ab")
+    others = Work(0, 10, 0, ((1 << 10) - 2).to_bytes(2, "little"), (Lease("b", 1, 0.0, 10.0, 1, (0,)),), False)
+    desk.leases.handle("b", others, 0.0)
+    assert len(list(made)) > LENGTH / 2  # of epoch 1: b has the last chunk of epoch 0
+    assert made._epoch.number == 2
+
+
+def test_who_is_far_behind_passes_over_what_is_done() -> None:
+    made, desk = sampler()
+    assert len(list(made)) == LENGTH
+    made.finish()
+    desk.leases.finished.merge(Finished(30))
+    made._next = 1
+    made._epoch.pinned = 1
+    assert list(made) == []
 
 
 def test_the_length_follows_the_share() -> None:

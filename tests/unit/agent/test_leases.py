@@ -17,8 +17,8 @@ CHUNKS = 40
 
 
 def machine(node: str = "a", members: str = "ab", chunks: int = CHUNKS, epoch: int = 0) -> Leases:
-    made = Leases(node, 0, chunks, 16, CONFIG, random.Random(0), 1 << 20, 0.0)
-    made.seat(members, 0.0)
+    made = Leases(node, 0, chunks, 16, CONFIG, random.Random(0), 1 << 20, -0.5)
+    made.seat(members, -0.5)
     made.begin(epoch, 0.0)
     return made
 
@@ -71,6 +71,13 @@ def test_home_chunks_are_begun_at_once_and_others_when_the_claim_has_settled() -
     assert a.take(0.0) == Wait(CONFIG.settle)
     answer = a.take(CONFIG.settle)
     assert isinstance(answer, Begin) and answer.chunk not in at_home
+
+
+def test_home_chunks_settle_too_where_homes_have_just_changed() -> None:
+    a = machine()
+    a.seat("abc", 0.0)
+    assert a.take(0.0) == Wait(CONFIG.settle)
+    assert isinstance(a.take(CONFIG.settle), Begin)
 
 
 def test_what_another_has_taken_is_left_alone() -> None:
@@ -198,6 +205,21 @@ def test_a_pause_between_passes_is_not_measured() -> None:
     a.begin(1, 50.0)
     a.progress(16, [], 60.0)
     assert own(a).pace == pytest.approx(0.1 / 16)
+
+
+def test_one_long_step_is_no_slowness_and_many_are() -> None:
+    a = machine()
+    now = 0.0
+    for _ in range(100):
+        now += 0.1
+        a.progress(16, [], now)
+    a.progress(16, [], now + 60.0)
+    now += 60.0
+    assert own(a, now).pace < 1.2 * 0.1 / 16
+    for _ in range(150):
+        now += 1.0
+        a.progress(16, [], now)
+    assert own(a, now).pace == pytest.approx(1.0 / 16, rel=0.05)
 
 
 def test_a_question_is_answered_with_all_that_is_known() -> None:
