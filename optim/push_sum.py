@@ -17,7 +17,10 @@ from optim.registry import register
 @register("push-sum")
 @dataclass(frozen=True)
 class PushSum(Algorithm):
-    """`overlap`: no step waits; what has arrived by then is added (OSGP). Else `deadline=off` waits for all, however late."""
+    """`overlap`: no step waits; what has arrived by then is added (OSGP), and an update counts as much as its node weighs.
+
+    Else `deadline=off` waits for all, however late.
+    """
 
     exchange: ClassVar[Literal["swap", "push", "mass"]] = "mass"
     needs: ClassVar[frozenset[str]] = frozenset({"mean_preserving"})

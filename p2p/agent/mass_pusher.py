@@ -86,7 +86,7 @@ class MassPusher:
 
     def offer(self, step: int) -> None:
         """Local updates join the mass; where no step waits, the model is what is there by now."""
-        for name in self.shards.absorb():
+        for name in self.shards.absorb(weighted=not self.waits):
             self.metrics.add("non_finite", name)
         if not self.waits:
             self.shards.write()

@@ -175,6 +175,10 @@ class Rounds:
         if push.partner in self._queue:
             self._queue[push.partner].appendleft(push)
 
+    def wait_from(self, now: float) -> None:
+        """Somebody waits only from now on, not from the beginning: there is at least the least patience left."""
+        self._limit = max(self._limit, now + self.deadline.floor)
+
     def complete(self, now: float) -> bool:
         """Whether the wait is over: everybody's blocks are here, or the deadline has struck."""
         return now >= self._limit or all(p in self._passed or self._whole(p) for p, _ in self._plan.ins)

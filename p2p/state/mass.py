@@ -36,17 +36,20 @@ class Mass(Shards):
 
     # --- the trainer's thread ------------------------------------------------------------------------------
 
-    def absorb(self) -> tuple[str, ...]:
-        """Local updates since `write` join the numerators; names the tensors that aren't finite, whose blocks keep apart."""
+    def absorb(self, *, weighted: bool) -> tuple[str, ...]:
+        """Local updates since `write` join the numerators; names the tensors that aren't finite, whose blocks keep apart.
+
+        A parameter's change counts as it is (Assran et al., 2019), or, `weighted`, as much as the node weighs at the moment:
+        while much of the mass is under way, the model would else leap by a multiple of what the optimizer wanted.
+        """
         self._flat.refresh()
         names = list[str]()
         for block in self.blocks:
             with self._locks[block.index]:
-                names += self._absorb(block)
+                names += self._absorb(block, weighted)
         return tuple(dict.fromkeys(names))
 
-    def _absorb(self, block: Block) -> tuple[str, ...]:
-        """A parameter's change counts as it is (Assran et al., 2019), any other's as much as what it changes weighs."""
+    def _absorb(self, block: Block, weighted: bool) -> tuple[str, ...]:
         assert self._last is not None, "mass is live"
         fresh, copy, last = self._read(block), self._copy.piece(block), self._last.piece(block)
         new, weight = self._widen(0, fresh, copy), self.weights[block.index]
@@ -59,7 +62,7 @@ class Mass(Shards):
             copy.copy_(fresh)  # exactly, where nobody else has a part in it
         else:
             change = torch.sub(new, self._widen(1, last, copy), out=self._scratch(2, copy))
-            copy.add_(change, alpha=1.0 if block.kind is Kind.PARAMETER else weight)
+            copy.add_(change, alpha=1.0 if block.kind is Kind.PARAMETER and not weighted else weight)
         last.copy_(fresh)
         return ()
 
