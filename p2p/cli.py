@@ -94,6 +94,9 @@ Interface = Annotated[
 ]
 DialOnly = Annotated[bool, typer.Option("--dial-only", help="Nobody can dial this machine: it opens all connections itself.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Dial other machines without a secret, in the open.")]
+Resume = Annotated[
+    Path | None, typer.Option(envvar="STARLINGS_RESUME", help="Go on from the newest checkpoint in this run directory.")
+]
 Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of the live table, on a terminal too.")]
 
 
@@ -110,18 +113,21 @@ def launch(
     interface: Interface = None,
     site: Site = None,
     run_dir: RunDir = None,
+    resume: Resume = None,
     plain: Plain = False,
 ) -> None:
-    """Found a swarm with N nodes on this machine, and watch them."""
+    """Found a swarm with N nodes on this machine, and watch them. A resumed run goes on in its own directory."""
     from p2p.net import keys
 
     _check(script, topology, algorithm)
-    run = _run_directory(run_dir)
+    resumed = _resumed(resume)
+    run = _run_directory(run_dir or resume)
     if not run.secret.exists():
         keys.write_secret(run.secret, keys.new_secret())
     keys.read_secret(run.secret)
     _go(run, plain, script=script, arguments=tuple(arguments or ()), nodes=nodes, secret=str(run.secret), listen=listen,
-        port=port, advertise=advertise, interface=interface, topology=topology, algorithm=algorithm, site=site)  # fmt: skip
+        port=port, advertise=advertise, interface=interface, topology=topology, algorithm=algorithm, site=site,
+        resume=resumed)  # fmt: skip
 
 
 @app.command(cls=Passing, context_settings=SCRIPT)
@@ -140,6 +146,7 @@ def join(
     dial_only: DialOnly = False,
     site: Site = None,
     run_dir: RunDir = None,
+    resume: Resume = None,
     plain: Plain = False,
 ) -> None:
     """Add one node to a swarm that is there already."""
@@ -154,7 +161,23 @@ def join(
     _go(_run_directory(run_dir), plain, script=script, arguments=tuple(arguments or ()), peers=(address,),
         secret=secret_file or "", insecure=insecure, listen=listen if secret or insecure else "tcp://127.0.0.1", port=port,
         advertise=advertise, interface=interface, dial_only=dial_only, topology=topology, algorithm=algorithm,
-        site=site)  # fmt: skip
+        site=site, resume=str(resume.resolve()) if resume else None)  # fmt: skip
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="A run directory, or one checkpoint.")],
+    target: Annotated[Path, typer.Argument(metavar="MODEL", help="The file to write, as model.safetensors.")],
+    node: Annotated[int | None, typer.Option(min=0, help="Of this node alone; else the mean over all.")] = None,
+) -> None:
+    """Write a run's model as safetensors, from its newest checkpoints."""
+    from p2p.export import export as write
+
+    done = write(run, target, node)
+    console = _console()
+    console.out(f"{target}: the mean of {', '.join(f'{name} (step {step})' for name, step in done.used.items())}")
+    if done.left_out:
+        console.out(f"too old, left out: {', '.join(f'{name} (step {step})' for name, step in done.left_out.items())}")
 
 
 @app.command()
@@ -243,6 +266,15 @@ def _show(status: Status, as_json: bool) -> None:
     console = _console()
     console.print(members(status))
     console.print(links(status))
+
+
+def _resumed(run: Path | None) -> str | None:
+    """ConfigError for what holds no checkpoint."""
+    if run is not None and not any(run.glob("checkpoints/node-*/step-*/manifest.json")):
+        raise ConfigError(
+            f"--resume {run}: there is no checkpoint in it; give a run directory in which node.checkpoint() was on"
+        )
+    return str(run.resolve()) if run is not None else None
 
 
 def _run_directory(path: Path | None) -> RunDirectory:

@@ -70,6 +70,7 @@ class Plan:
     topology: str | None = None
     algorithm: str | None = None
     site: str | None = None
+    resume: str | None = None  # a run directory
 
     def orders(self, run: RunDirectory) -> list[Order]:
         """One order per node; ConfigError, ListenError where it can't be."""
@@ -104,7 +105,7 @@ class Plan:
             found["STARLINGS_WAIT_FOR"] = str(self.nodes)
             found["STARLINGS_JOIN_TIMEOUT"] = str(SWARM_TIMEOUT)
         given = {"ADVERTISE": self.advertise, "INTERFACE": self.interface, "TOPOLOGY": self.topology,
-                 "ALGORITHM": self.algorithm, "SITE": self.site}  # fmt: skip
+                 "ALGORITHM": self.algorithm, "SITE": self.site, "RESUME": self.resume}  # fmt: skip
         return found | {f"STARLINGS_{name}": value for name, value in given.items() if value is not None}
 
     def join_line(self, address: str) -> str:

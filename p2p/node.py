@@ -12,19 +12,18 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from safetensors.torch import save_model
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.hooks import RemovableHandle
 
 from optim import Algorithm
-from p2p import schedule
 from p2p.agent.agent import Agent, Who, short
 from p2p.agent.averaging import pull_all
 from p2p.agent.consensus import Consensus, consensus
@@ -38,12 +37,14 @@ from p2p.feed import Feed
 from p2p.net import keys
 from p2p.net.address import interface_host, parse_address
 from p2p.net.keys import Identity
-from p2p.net.messages import SnapshotOffer
+from p2p.net.messages import Phase, SnapshotOffer
 from p2p.net.zeromq import ZmqTransport
 from p2p.notice import notice
 from p2p.report import EventLog, StepReport
+from p2p.saving import Saving
 from p2p.settings import Settings, resolve
 from p2p.state import Mean
+from p2p.state.checkpoint import Saved
 from p2p.stream import Stream
 from p2p.task import make_task
 from p2p.thread import LoopThread
@@ -70,6 +71,8 @@ def join(
     algorithm: str | Algorithm | None = None,
     site: str | None = None,
     scheduler: LRScheduler | None = None,
+    scaler: GradScaler | None = None,
+    resume: str | os.PathLike[str] | None = None,
     wait_for: int | None = None,
     join_timeout: float | None = None,
     insecure: bool | None = None,
@@ -80,6 +83,8 @@ def join(
     A joiner's model and optimizer take a member's state before this returns. Gossip follows the steps of the first
     optimizer. A setting that is not given comes from the environment (STARLINGS_PEERS, ...), else from the swarm, else it
     is the default: topology "one-peer-exponential", algorithm "async". `secret` is 32 bytes, or the path of a file.
+    `scheduler` and `scaler` are handed over to joiners and kept in checkpoints. `resume` goes on from the newest checkpoint in
+    a run directory: a founder from there, a joiner if no member is further.
     Raises JoinError (ListenError, SecretError, ContractError) or ConfigError, which say what, where, and what to do.
     """
     settings = resolve(
@@ -95,11 +100,12 @@ def join(
         wait_for=wait_for,
         join_timeout=join_timeout,
         insecure=insecure,
+        resume=resume,
     )
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
     if not optimizers:
         raise ConfigError("no optimizer was given: gossip follows the steps of one")
-    return Node(model, optimizers, settings, config or LAN, scheduler)
+    return Node(model, optimizers, settings, config or LAN, scheduler, scaler)
 
 
 class Node:
@@ -112,10 +118,10 @@ class Node:
         settings: Settings,
         config: Config,
         scheduler: LRScheduler | None,
+        scaler: GradScaler | None,
     ) -> None:
         self.model = model
         self._optimizers = tuple(optimizers)
-        self._scheduler = scheduler
         self._settings = settings
         self._epoch = Epoch()
         self._phase = "training"
@@ -126,6 +132,9 @@ class Node:
         who, transport = self._who(), self._transport(config)
         self._events = EventLog(self._file("events-{}.jsonl"), time.time)
         self._agent = Agent(who, transport, config, random.Random(who.identity.node), self._events)
+        root = settings.run_dir / "checkpoints" / f"node-{settings.index}" if settings.run_dir else None
+        self._saving = Saving(root, model, self._optimizers, scheduler, scaler, self._events, self._agent.metrics)
+        self._agent.extras = self._saving.extras
         self._thread = LoopThread("starlings-agent")
         self._closing = threading.Lock()
         notice.watch()
@@ -163,6 +172,11 @@ class Node:
     def progress(self) -> float:
         """The swarm-wide step, the mean of the live members' as last heard: drive schedules by it."""
         return self._agent.progress
+
+    @property
+    def step_count(self) -> int:
+        """Steps taken; a joiner's count begins at its donor's, a resumed node's at its checkpoint's."""
+        return self._agent.step_count
 
     @property
     def epoch(self) -> int:
@@ -219,6 +233,16 @@ class Node:
         self._events.write("log", phase=self._phase, step=self._agent.step_count, **scalars)
         self._events.flush()
 
+    def checkpoint(self, every: int, keep: int = 2, path: str | os.PathLike[str] | None = None) -> None:
+        """From now on, write a checkpoint every `every` steps and keep the newest `keep`; `join(resume=...)` goes on from one.
+
+        Training doesn't wait for the disk. Goes to `path`, else to `checkpoints/node-<i>` in the run directory. Where it can't
+        be written, a warning says so and training goes on. Raises ConfigError for what can't be.
+        """
+        self._alive()
+        resumed = self._settings.resume is not None
+        self._saving.begin(every, keep, Path(path) if path is not None else None, self.step_count, resumed)
+
     @contextmanager
     def averaged(self) -> Iterator[int]:
         """Inside, the model holds the mean of the live members' models; yields how many took part.
@@ -270,6 +294,7 @@ class Node:
     def _close(self) -> None:
         for hook in self._hooks:
             hook.remove()
+        self._saving.finish()
         with suppress(ClosedError):
             self._feed.finish()
         sent, received = self._agent.post.sent, self._agent.post.received
@@ -288,6 +313,7 @@ class Node:
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._ready("optimizer.step()")
+        self._saving.write()
         self._agent.before()
         if self._agent.early:
             self._exchange()
@@ -314,9 +340,17 @@ class Node:
         if not self._agent.early:
             self._exchange()
         report = self._agent.settle()
+        self._saving.stepped()
+        if self._saving.due(report.step):
+            self._saving.hold(report.step, self._task.method, self._state(report))
         now = time.monotonic()
         self._events.step(report, now - self._stepped)
         self._stepped = now
+
+    def _state(self, report: StepReport) -> dict[str, object]:
+        """What a checkpoint holds of the swarm and of the work."""
+        found = {"epoch": self._epoch.number, "round": report.round, "seed": self._task.contract.seed}
+        return {**found, "samplers": self._feed.state(), "progress": self.progress, "members": dict(self.members)}
 
     def _ready(self, what: str) -> None:
         """What needs the others, and the node's own model, first waits for `wait_for` members."""
@@ -325,13 +359,23 @@ class Node:
         self._alive()
         if not self._gathered:
             self._gather()
+        if what == "sampling":
+            self._saving.reseed()
 
     def _gather(self) -> None:
         wanted = self._settings.wait_for
         if wanted > 1 and not self._thread.call(self._agent.members(wanted, self._agent.config.join.timeout)):
             log.warning("%d of %d members are here; training begins without the others", len(self._agent.view), wanted)
+        if self._settings.resume is not None:
+            self._agree()
         self._gathered = True
         self._stepped = time.monotonic()
+
+    def _agree(self) -> None:
+        """Nodes that resumed from different checkpoints go on from the newest."""
+        furthest, _ = self._thread.call(self._agent.ahead())
+        if furthest > self._agent.step_count:
+            self._take(self._thread.call(self._agent.pull_from_any(self._task.shards, furthest)))
 
     def _alive(self) -> None:
         if self._forked:
@@ -358,14 +402,20 @@ class Node:
         door = call(agent.knock(self._settings.peers)) if self._settings.peers else None
         if door is not None:
             transport.face(_outside(door))
+        resume = self._settings.resume
+        saved = self._saving.found(resume, needed=door is None) if resume is not None else None
+        if saved is not None:
+            config = replace(config, seed=int(saved.state["seed"]))
         self._task = make_task(self.model, self._optimizers, self._settings, config, door.terms.contract if door else None)
-        if self._scheduler is not None:
-            agent.extras = partial(schedule.dump, self._scheduler)
-        if door is None:
-            call(_soon(agent.enter, self._task))
-        else:
-            self._take(call(agent.join(self._task, door)))
         self._feed = Feed(self._thread, agent.work, self._task.contract.seed, self._epoch, self._ready, self._place)
+        if door is None:
+            call(_soon(agent.enter, self._task, (), Phase.JOINING if saved else Phase.TRAINING))
+        else:
+            call(agent.present(self._task, door))
+        if saved is not None and (door is None or self._newer(saved)):
+            self._restore(saved)
+        elif door is not None:
+            self._take(call(agent.pull_from_any(self._task.shards)))
         self._events.write(
             "start", index=self._settings.index, id=self.id, address=self.address, pid=os.getpid(), step=agent.step_count
         )
@@ -373,10 +423,22 @@ class Node:
         file = f" --secret-file {self._secret_file()}" if self._settings.secret else ""
         log.info("node %s is in the swarm; to join: starlings join %s%s SCRIPT", self.id, self.address, file)
 
+    def _newer(self, saved: Saved) -> bool:
+        """Whether nobody trains yet, and nobody is as far as this checkpoint."""
+        furthest, begun = self._thread.call(self._agent.ahead())
+        return not begun and saved.step > furthest
+
+    def _restore(self, saved: Saved) -> None:
+        """Go on from a checkpoint."""
+        self._saving.restore(saved, self._task.method, self._task.shards)
+        self._feed.resumed = saved.state["samplers"]
+        self._epoch.number = saved.state["epoch"]
+        offer = SnapshotOffer(0, saved.step, saved.state["epoch"], saved.state["round"], "", b"")
+        self._thread.call(_soon(self._agent.ready, offer))
+
     def _take(self, offer: SnapshotOffer) -> None:
         """A donor's state becomes this node's."""
-        if self._scheduler is not None and offer.extras:
-            schedule.load(self._scheduler, offer.extras)
+        self._saving.take(offer.extras)
         self._task.shards.apply()
         self._epoch.number = offer.epoch
         self._thread.call(_soon(self._agent.ready, offer))

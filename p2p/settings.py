@@ -33,6 +33,7 @@ class Settings:
     insecure: bool
     run_dir: Path | None
     index: int
+    resume: Path | None
 
 
 def resolve(
@@ -49,6 +50,7 @@ def resolve(
     wait_for: int | None = None,
     join_timeout: float | None = None,
     insecure: bool | None = None,
+    resume: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Keywords first, then `environ`. Raises ConfigError or SecretError for what can't be."""
@@ -60,7 +62,7 @@ def resolve(
     open_to_all = insecure if insecure is not None else given("INSECURE") == "1"
     everywhere = "tcp://*:0" if key or open_to_all else "tcp://127.0.0.1:0"
     addresses = _addresses(peers) or _addresses(given("PEERS") or "")
-    run_dir = given("RUN_DIR")
+    run_dir, resumed = given("RUN_DIR"), resume or given("RESUME")
     return Settings(
         peers=addresses,
         secret=key,
@@ -78,6 +80,7 @@ def resolve(
         insecure=open_to_all,
         run_dir=Path(run_dir) if run_dir else None,
         index=_whole("INDEX", given("INDEX") or "0"),
+        resume=Path(resumed) if resumed else None,
     )
 
 

@@ -23,7 +23,7 @@ from p2p.agent.reception import Reception
 from p2p.agent.records import LIVE
 from p2p.agent.requests import Requests
 from p2p.agent.seat import Seat
-from p2p.agent.transfer import Take, Transfer, Watch, collect, pull
+from p2p.agent.transfer import Take, Transfer, Watch, candidates, collect, pull
 from p2p.agent.view import View
 from p2p.agent.work import Works
 from p2p.config import Config
@@ -197,7 +197,15 @@ class Agent:
         return who.identity.sign_record(unsigned)
 
     async def join(self, task: Task, door: Door) -> SnapshotOffer:
-        """Enter the swarm behind a door, and pull a member's state; the trainer then applies it and calls `ready`.
+        """Enter the swarm behind a door, and pull its state; the trainer then applies it and calls `ready`.
+
+        Raises as `present` and `pull_from_any` do.
+        """
+        await self.present(task, door)
+        return await self.pull_from_any(task.shards)
+
+    async def present(self, task: Task, door: Door) -> None:
+        """Enter the swarm behind a door, without its state.
 
         Raises ContractError where the swarm trains something else, JoinError where no member can be reached.
         """
@@ -210,7 +218,6 @@ class Agent:
             raise JoinError(f"{door.address}: an unexpected answer: {type(answer).__name__}")
         self._perform(self.membership.meet(answer.news, self.loop.time()))
         self._look_around()
-        return await self.pull_from_any(task.shards)
 
     def ready(self, offer: SnapshotOffer) -> None:
         """The state is in place: become a partner."""
@@ -601,9 +608,17 @@ class Agent:
         """A member's snapshot, block by block. Raises JoinError where it won't or can't, BusyError where it serves others."""
         return await pull(self, node, take, wanted)
 
-    async def pull_from_any(self, shards: Shards) -> SnapshotOffer:
-        """The state of members, as near and as many as suits; who is gone or busy is passed over, until the time is up."""
-        return await collect(self, shards, self.watch)
+    async def pull_from_any(self, shards: Shards, least: int = 0) -> SnapshotOffer:
+        """The state of members, as near and as many as suits, that are at step `least` or further.
+
+        Who is gone or busy is passed over, until the time is up; then JoinError says why nobody gave it.
+        """
+        return await collect(self, shards, self.watch, least)
+
+    async def ahead(self) -> tuple[int, bool]:
+        """The step of the member that is furthest (-1: there is none), and whether any has taken a step since it started."""
+        found = [candidate.answer for candidate in await candidates(self, len(self.view) + 1)]
+        return max((answer.step for answer in found), default=-1), any(answer.begun for answer in found)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

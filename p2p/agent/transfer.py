@@ -232,11 +232,11 @@ async def pull(agent: Agent, node: str, take: Take, wanted: Sequence[Block]) -> 
     return transfer.offer
 
 
-async def collect(agent: Agent, shards: Shards, watch: Watch | None = None) -> SnapshotOffer:
+async def collect(agent: Agent, shards: Shards, watch: Watch | None = None, least: int = 0) -> SnapshotOffer:
     """The whole state, from several members at once where a swap makes each block a matter of its own.
 
-    In rounds, and with `donors` = 1, all of it is one member's. Who is gone or busy is passed over. Raises JoinError where
-    nothing came for the time that a join has.
+    Only from those that are at step `least` or further. In rounds, and with `donors` = 1, all of it is one member's. Who is
+    gone or busy is passed over. Raises JoinError where nothing came for the time that a join has.
     """
     assert agent.task is not None
     count = agent.config.join.donors if agent.task.algorithm.exchange == "swap" else 1
@@ -247,7 +247,8 @@ async def collect(agent: Agent, shards: Shards, watch: Watch | None = None) -> S
             if count == 1:
                 transfer.begin()
             before = transfer.download.arrived
-            ranked = sorted(await candidates(agent), key=lambda candidate: candidate.rank)
+            able = [candidate for candidate in await candidates(agent) if candidate.answer.step >= least]
+            ranked = sorted(able, key=lambda candidate: candidate.rank)
             why = await transfer.recruit([candidate.node for candidate in ranked], count)
             await transfer.run()
             if transfer.download.arrived > before:

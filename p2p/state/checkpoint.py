@@ -33,7 +33,7 @@ from p2p.state.manifest import MODEL, NAME, OPTIMIZER, STATE, Manifest
 log = logging.getLogger("starlings")
 
 FOLDER = re.compile(r"step-([0-9]{8,15})")
-HIDDEN = ".tmp-"
+HIDDEN, ASIDE = ".tmp-", "unreadable-"
 READING = (StateError, OSError, SafetensorError)
 """What reading a damaged folder raises."""
 
@@ -179,18 +179,25 @@ class Saver:
     training: the failure is told, and the next checkpoint is tried in its turn.
     """
 
-    def __init__(self, root: Path, every: int, keep: int, step: int, outcome: Outcome) -> None:
-        """Training is at `step`. Raises ConfigError for what can't be."""
+    def __init__(self, root: Path, every: int, keep: int, step: int, outcome: Outcome, resumed: bool = False) -> None:
+        """Training is at `step`. Raises ConfigError for what can't be.
+
+        Checkpoints of later steps are another run's work, unless this one `resumed`: then they could not be read, and are set
+        aside, or they would be kept in place of readable ones.
+        """
         if every < 1:
             raise ConfigError(f"every={every}: a checkpoint is written every 1 step, or more")
         if keep < 2:
             raise ConfigError(f"keep={keep}: at least 2, or a damaged one would be the only one")
-        later = [at for at, _ in _folders(root) if at > step]
-        if later:
-            raise ConfigError(
-                f"{root} holds a checkpoint of step {later[0]}, and this run is at step {step}: "
-                "resume from it, or give another folder"
-            )
+        for at, folder in _folders(root):
+            if at > step and not resumed:
+                raise ConfigError(
+                    f"{root} holds a checkpoint of step {at}, and this run is at step {step}: "
+                    "resume from it, or give another folder"
+                )
+            if at > step:
+                shutil.rmtree(root / f"{ASIDE}{folder.name}", ignore_errors=True)
+                folder.rename(root / f"{ASIDE}{folder.name}")
         sweep(root)
         self.root, self.every, self.keep = root, every, keep
         self._outcome = outcome
@@ -202,10 +209,14 @@ class Saver:
         """Whether `save` would write now."""
         return step >= self._due and (self._thread is None or not self._thread.is_alive())
 
-    def save(self, saved: Saved) -> None:
-        """Copy what is to be saved, and write it beside the training; only if `due`."""
+    def copy(self, saved: Saved) -> Saved:
+        """What will be written once `save` is called with it; only if `due`."""
         self._due = saved.step + self.every
-        copied = Saved(saved.step, self._models.copies(saved.model), self._optimizers.copies(saved.optimizer), saved.state)
+        state = {**saved.state, "every": self.every}
+        return Saved(saved.step, self._models.copies(saved.model), self._optimizers.copies(saved.optimizer), state)
+
+    def save(self, copied: Saved) -> None:
+        """Write a copy beside the training."""
         self._thread = threading.Thread(target=self._write, args=(copied,), name="starlings-checkpoint")
         self._thread.start()
 

@@ -366,6 +366,10 @@ class Shards:
         self._copy = target
         return tuple(dict.fromkeys(nonfinite))
 
+    def retake(self) -> None:
+        """The trainer's thread: the model was replaced, by a checkpoint; what is published, or swapped, is of it."""
+        self._take()
+
     def model(self, blocks: Sequence[Block]) -> list[Tensor]:
         """The trainer's thread: new tensors with what the model holds, in the copy's dtype."""
         self._flat.refresh()

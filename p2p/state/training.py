@@ -17,13 +17,15 @@ from p2p.state.tree import fell, grow
 
 
 def capture(step: int, model: nn.Module, optimizers: Sequence[Optimizer], method: Method, rest: Mapping[str, Any]) -> Saved:
-    """As it is now, the tensors not copied; `rest` is what else state.json shall hold.
+    """As it is now, the tensors not copied, but for `groups`; `rest` is what else state.json shall hold.
 
     Raises StateError where an optimizer's state can't be kept.
     """
     tensors, names = _tensors(model)
     others = _algorithm(method)
-    kept = [fell(optimizer.state_dict(), f"optimizer.{i}", others) for i, optimizer in enumerate(optimizers)]
+    kept = [
+        fell({"state": optimizer.state_dict()["state"]}, f"optimizer.{i}", others) for i, optimizer in enumerate(optimizers)
+    ]
     persistent = {_plain(name) for name in model.state_dict()}
     state = {
         **rest,
@@ -38,6 +40,14 @@ def capture(step: int, model: nn.Module, optimizers: Sequence[Optimizer], method
     return Saved(step, tensors, others, state)
 
 
+def groups(optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> list[Any]:
+    """The optimizers' learning rates and other settings; those that are tensors go to `tensors`, copied."""
+    found: dict[str, Tensor] = {}
+    kept = [fell(optimizer.state_dict()["param_groups"], f"groups.{i}", found) for i, optimizer in enumerate(optimizers)]
+    tensors.update({name: tensor.detach().to("cpu", copy=True) for name, tensor in found.items()})
+    return kept
+
+
 @torch.no_grad()
 def restore(saved: Saved, model: nn.Module, optimizers: Sequence[Optimizer], method: Method) -> None:
     """All of it, into the tensors that are there. Raises StateError, before anything is written, where it does not fit."""
@@ -49,8 +59,8 @@ def restore(saved: Saved, model: nn.Module, optimizers: Sequence[Optimizer], met
     if saved.state.get("kinds") != kinds:
         raise StateError(f"the checkpoint was written with {saved.state.get('kinds')}; here it is {kinds}")
     try:
-        for optimizer, felled in zip(optimizers, saved.state["optimizers"], strict=True):
-            optimizer.load_state_dict(grow(felled, saved.optimizer))
+        for optimizer, felled, group in zip(optimizers, saved.state["optimizers"], saved.state["groups"], strict=True):
+            optimizer.load_state_dict(grow(felled, saved.optimizer) | {"param_groups": grow(group, saved.optimizer)})
         method._since, method._exchanged, method._proposed = saved.state["method"]
     except (KeyError, ValueError, TypeError) as error:
         raise StateError(f"the optimizer's state does not fit: {error}") from None

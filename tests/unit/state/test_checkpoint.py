@@ -23,7 +23,7 @@ from p2p.errors import ConfigError, StateError
 from p2p.state import checkpoint, rng
 from p2p.state.checkpoint import Saved, Saver, candidates, newest, prune, read, sweep, write
 from p2p.state.method import Method
-from p2p.state.training import capture, restore
+from p2p.state.training import capture, groups, restore
 from p2p.state.tree import fell, grow
 
 
@@ -84,7 +84,10 @@ class Trainer:
             self.method.mixed(step)
 
     def saved(self, step: int) -> Saved:
-        return capture(step, self.model, [self.optimizer], self.method, {"epoch": 1})
+        saved = capture(step, self.model, [self.optimizer], self.method, {"epoch": 1})
+        tensors = dict(saved.optimizer)
+        state = {**saved.state, "groups": groups([self.optimizer], tensors)}
+        return Saved(step, saved.model, tensors, state)
 
     def values(self) -> list[Tensor]:
         tensors = [*self.model.parameters(), *self.model.buffers(), *self.method.local().values()]
@@ -104,7 +107,7 @@ def tiny(step: int, value: float = 1.0) -> Saved:
 def keep(root: Path, saved: Saved) -> None:
     """As a node does it."""
     saver = Saver(root, 1, 2, saved.step - 1, lambda *_: None)
-    saver.save(saved)
+    saver.save(saver.copy(saved))
     saver.close()
 
 
@@ -142,7 +145,8 @@ def test_nothing_is_replaced_and_a_compiled_model_has_the_same_names(tmp_path: P
     first, second = Trainer("momentum"), Trainer("momentum")
     before = [p.data_ptr() for p in second.model.parameters()]
     compiled = torch.compile(first.model, backend="eager")
-    keep(tmp_path, capture(1, compiled, [first.optimizer], first.method, {}))
+    saved = capture(1, compiled, [first.optimizer], first.method, {"groups": groups([first.optimizer], {})})
+    keep(tmp_path, saved)
     restore(read(tmp_path / "step-00000001"), second.model, [second.optimizer], second.method)
     assert identical(list(first.model.parameters()), list(second.model.parameters()))
     assert [p.data_ptr() for p in second.model.parameters()] == before
@@ -249,12 +253,12 @@ def test_a_full_disk_leaves_nothing_and_ends_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", full)
-        saver.save(tiny(1))
+        saver.save(saver.copy(tiny(1)))
         saver.close()
     assert list(tmp_path.iterdir()) == []
     assert "no checkpoint of step 1" in caplog.text
     assert saver.due(2)
-    saver.save(tiny(2))
+    saver.save(saver.copy(tiny(2)))
     saver.close()
     assert [(step, bool(why)) for step, why in told] == [(1, True), (2, False)]
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
@@ -271,13 +275,13 @@ def test_training_does_not_wait_and_what_is_written_is_of_one_step(tmp_path: Pat
     monkeypatch.setattr(checkpoint, "_force", slow)
     saver = Saver(tmp_path, every=2, keep=2, step=0, outcome=lambda *_: None)
     assert [saver.due(step) for step in (1, 2)] == [False, True]
-    saver.save(Saved(2, {"w": value}, {}, {}))
+    saver.save(saver.copy(Saved(2, {"w": value}, {}, {})))
     value.fill_(7)
     assert not saver.due(4)  # the disk is still at step 2
     go_on.set()
     saver.close()
     assert saver.due(5)
-    saver.save(Saved(5, {"w": value}, {}, {}))
+    saver.save(saver.copy(Saved(5, {"w": value}, {}, {})))
     saver.close()
     assert [read(path).model["w"].tolist() for path in candidates(tmp_path)] == [[7.0] * 4, [1.0] * 4]
     assert not saver.due(6)
@@ -286,7 +290,7 @@ def test_training_does_not_wait_and_what_is_written_is_of_one_step(tmp_path: Pat
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     saver = Saver(tmp_path, every=1, keep=3, step=0, outcome=lambda *_: None)
     for step in range(1, 8):
-        saver.save(tiny(step))
+        saver.save(saver.copy(tiny(step)))
         saver.close()
     assert [path.name[-1] for path in candidates(tmp_path)] == ["7", "6", "5"]
 
