@@ -6,6 +6,7 @@ import pytest
 
 import optim
 import topology
+from p2p.sim.faults import Kill
 from p2p.sim.swarm import SimulatedSwarm
 from p2p.sim.workloads import Quadratics
 
@@ -46,6 +47,17 @@ def test_plain_methods_stall_at_a_bias_that_shrinks_with_the_rate(algorithm: str
 @pytest.mark.slow
 def test_decentlam_stalls_an_order_below_momentum() -> None:
     assert distance("decentlam", "ring", 0.01, 250) < 0.15 * distance("gossip:momentum=local", "ring", 0.01, 250, 0.9)
+
+
+@pytest.mark.parametrize("algorithm", ["gradient-tracking", "momentum-tracking", "d2"])
+def test_corrections_heal_after_a_death(algorithm: str) -> None:
+    """What the dead one had corrected is missing from the sum; without a new beginning the rest would miss their optimum."""
+    work = Quadratics(5, learning_rate=0.02 if algorithm == "momentum-tracking" else 0.2)
+    swarm = SimulatedSwarm(5, topology="ring:weights=lazy", algorithm=algorithm, workload=work, faults=[Kill(4, at=12.5)])
+    swarm.run(steps=220)
+    swarm.schedule.assert_fired()
+    optimum = Quadratics(4).minimum
+    assert float((swarm.vectors() - optimum).square().mean().sqrt()) < 1e-4
 
 
 @pytest.mark.parametrize(
