@@ -21,15 +21,14 @@ class Notice:
         self.given = False
         self._nodes = 0
         self._before: object = signal.SIG_DFL
-        self._set = False
         self._timer: threading.Timer | None = None
 
     def watch(self) -> None:
         """A node opens. Outside the main thread, and where SIGTERM is ignored, no handler is set."""
         self._nodes += 1
         before = signal.getsignal(signal.SIGTERM)
-        if not self._set and _in_main_thread() and before not in (signal.SIG_IGN, None):
-            self._before, self._set = before, True
+        if self._nodes == 1 and _in_main_thread() and before not in (self._heed, signal.SIG_IGN, None):
+            self._before = before
             signal.signal(signal.SIGTERM, self._heed)
 
     def unwatch(self) -> None:
@@ -44,10 +43,8 @@ class Notice:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._set and _in_main_thread():
-            self._set = False
-            if signal.getsignal(signal.SIGTERM) == self._heed:
-                signal.signal(signal.SIGTERM, self._before)  # type: ignore[arg-type]
+        if _in_main_thread() and signal.getsignal(signal.SIGTERM) == self._heed:
+            signal.signal(signal.SIGTERM, self._before)  # type: ignore[arg-type]
 
     def _heed(self, number: int, frame: FrameType | None) -> None:
         again, self.given = self.given, self._nodes > 0

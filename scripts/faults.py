@@ -1,6 +1,7 @@
 """Faults on real processes: what happens, in figures, and whether that is what is promised.
 
 python scripts/faults.py kill --seeds 20     # 16 nodes, SIGKILL to 4 of them at random steps
+python scripts/faults.py simulated           # the same to membership in virtual time, 1,000 seeds
 python scripts/faults.py stop                # SIGSTOP to 1 of 4 for 5 s, then for 60 s
 python scripts/faults.py partition           # 3 + 3 nodes cut apart for 30 s (Linux, root)
 python scripts/faults.py rolling             # all 6 restarted, the founder first
@@ -31,6 +32,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.integration.flock import ROOT, WALKER, Flock, Halves, alive, until
+from tests.simulation.membership_world import World
 
 STARTED = 300.0
 """Seconds for processes to start."""
@@ -73,6 +75,7 @@ def _kill(verdict: Verdict, seed: int, options: argparse.Namespace) -> None:
     with flock(options.nodes, ALGORITHM=options.algorithm) as found:
         victims = rng.sample(range(options.nodes), options.victims)
         left = [index for index in range(options.nodes) if index not in victims]
+        time.sleep(1.5 * options.nodes)  # until each has probed each, so that no connection is new after that
         began = time.time()
         for victim in victims:
             goal = found.step(victim) + rng.randrange(1, 40)
@@ -90,6 +93,30 @@ def _kill(verdict: Verdict, seed: int, options: argparse.Namespace) -> None:
         verdict.that(more <= 0 and threads <= 0, f"descriptors {more:+d}, threads {threads:+d} at most in any survivor")
         found.stop(120)
         verdict.that(all(found.codes[i] == 0 for i in left), "the survivors left with code 0")
+
+
+# --- 1, in virtual time ----------------------------------------------------------------------------------------------
+
+
+def simulated(verdict: Verdict, options: argparse.Namespace) -> None:
+    """Membership alone: the survivors' connections to the killed close, as TCP's do."""
+    took = sorted(_simulated(seed, options) for seed in range(options.first, options.first + options.seeds))
+    print(f"simulated: {options.victims} of {options.nodes} killed within 2 s, {options.seeds} seeds")
+    late = sum(seconds > 20 for seconds in took)
+    verdict.that(late == 0, f"right views after {median(took):.1f} s, at most {took[-1]:.1f} s; {late} after more than 20")
+
+
+def _simulated(seed: int, options: argparse.Namespace) -> float:
+    """Virtual seconds from the last death to right views."""
+    world = World(seed)
+    nodes = world.flock(options.nodes)
+    world.run(10 + world.rng.random())
+    for victim in world.rng.sample(nodes, options.victims):
+        world.kill(victim)
+        for observer in world.machines:
+            world.hint(observer, victim)
+        world.run(2 * world.rng.random() / options.victims)
+    return world.run(120, world.agreed)
 
 
 # --- 2 -------------------------------------------------------------------------------------------------------------
@@ -296,6 +323,7 @@ def _addresses(folder: Path) -> list[str]:
 
 WHAT = {
     "kill": kill,
+    "simulated": simulated,
     "stop": stop,
     "partition": partition,
     "rolling": rolling,
@@ -309,10 +337,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     faults = parser.add_subparsers(dest="fault", required=True)
     parsers = {name: faults.add_parser(name) for name in WHAT}
-    parsers["kill"].add_argument("--seeds", type=int, default=1)
-    parsers["kill"].add_argument("--first", type=int, default=0)
-    parsers["kill"].add_argument("--nodes", type=int, default=16)
-    parsers["kill"].add_argument("--victims", type=int, default=4)
+    for name, seeds in (("kill", 1), ("simulated", 1000)):
+        parsers[name].add_argument("--seeds", type=int, default=seeds)
+        parsers[name].add_argument("--first", type=int, default=0)
+        parsers[name].add_argument("--nodes", type=int, default=16)
+        parsers[name].add_argument("--victims", type=int, default=4)
     parsers["kill"].add_argument("--algorithm", default="async")
     parsers["stop"].add_argument("--seconds", type=float, nargs="+", default=[5, 60])
     for name, seconds in (("partition", 30), ("dial-only", 40), ("ipv6", 20)):

@@ -40,6 +40,7 @@ def test_the_killed_are_buried_and_the_others_go_on(flock: Flock, algorithm: str
     rng = random.Random(algorithm)
     flock.start(*range(5), ALGORITHM=algorithm)
     flock.wait_for_views(*range(5), seconds=STARTED)
+    until(lambda: flock.step(0) > 160, "each has probed each: no connection is new after that", STARTED)
     victims = rng.sample(range(5), 2)
     left = [index for index in range(5) if index not in victims]
     for victim in victims:
