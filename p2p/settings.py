@@ -33,7 +33,7 @@ class Settings:
     insecure: bool
     run_dir: Path | None
     index: int
-    resume: Path | None
+    resume: Path | None = None
 
 
 def resolve(
