@@ -388,12 +388,17 @@ class Agent:
             now = self.exchange.mean_round
             self._interval = (self.step_count - step) / max(now - rounds, 1e-9) if len(self.view) > 1 else 0.0
             self._mixing = (self.step_count, now)
-            if STALE_MIXING < self._interval < 1e6:
+            if STALE_MIXING * self._wanted_interval() < self._interval < 1e6:
                 log.warning(
                     "a block is exchanged every %.1f steps only: label-sorted data is learned slowly over such links",
                     self._interval,
                 )
         return self._interval
+
+    def _wanted_interval(self) -> int:
+        """Steps between two exchanges, by the algorithm."""
+        assert self.task is not None
+        return self.task.algorithm.interval(self.step_count)
 
     # --- events ------------------------------------------------------------------------------------------------------
 
