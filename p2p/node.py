@@ -40,6 +40,7 @@ from p2p.net.keys import Identity
 from p2p.net.messages import Phase, SnapshotOffer
 from p2p.net.zeromq import ZmqTransport
 from p2p.notice import notice
+from p2p.progress import Arrival
 from p2p.report import EventLog, StepReport
 from p2p.saving import Saving
 from p2p.settings import Settings, resolve
@@ -375,7 +376,15 @@ class Node:
         """Nodes that resumed from different checkpoints go on from the newest."""
         furthest, _ = self._thread.call(self._agent.ahead())
         if furthest > self._agent.step_count:
-            self._take(self._thread.call(self._agent.pull_from_any(self._task.shards, furthest)))
+            self._take(self._pull(furthest))
+
+    def _pull(self, least: int = 0) -> SnapshotOffer:
+        """The state of members that are at step `least` or further; people see how it comes."""
+        self._agent.watch = arrival = Arrival()
+        try:
+            return self._thread.call(self._agent.pull_from_any(self._task.shards, least))
+        finally:
+            arrival.close()
 
     def _alive(self) -> None:
         if self._forked:
@@ -415,7 +424,7 @@ class Node:
         if saved is not None and (door is None or self._newer(saved)):
             self._restore(saved)
         elif door is not None:
-            self._take(call(agent.pull_from_any(self._task.shards)))
+            self._take(self._pull())
         self._events.write(
             "start", index=self._settings.index, id=self.id, address=self.address, pid=os.getpid(), step=agent.step_count
         )
