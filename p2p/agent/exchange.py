@@ -126,6 +126,8 @@ class Swaps:
         self._due = [(0.0, i) for i in range(len(self.blocks))]
         self._waiting: set[int] = set()  # due, but held or without a partner
         self._receipts: dict[str, list[int]] = {}
+        self._full: set[str] = set()  # partners whose connection had no room
+        self._loose = False  # blocks or credit came free since the last tick: what waits may have its turn
 
     # --- the view --------------------------------------------------------------------------------------------------
 
@@ -167,8 +169,8 @@ class Swaps:
     def tick(self, now: float) -> list[Opened | Repeat]:
         """What to send now. A request that can't be sent is given back by `unsent`."""
         self._release_overdue(now)
-        for link in self.links.values():
-            link.retry(now)
+        self._loose = False
+        self._full = {p for p in self._full if p in self.links and self.links[p].retry(now)}
         repeats = self._repeats(now)
         if not self.running:
             return list(repeats)
@@ -181,13 +183,15 @@ class Swaps:
         if self.running:
             times += [self._due[0][0]] if self._due else []
             times += [o.opened.at + self._overdue_after for o in self._open.values() if o.holds][:1]
-            times += [link.full_until for link in self.links.values() if link.full_until]
+            times += [self.links[p].full_until for p in self._full if p in self.links]
+            times += [0.0] if self._loose and self._waiting else []
         return min(times, default=math.inf)
 
     def unsent(self, exchange: int, now: float) -> None:
         """The transport had no room, or there is no route: the blocks are due again after the next receipt or tick."""
         opened = self.withdrawn(exchange)
         self.link(opened.partner).full_until = now + FULL
+        self._full.add(opened.partner)
         for i in range(opened.first, opened.first + opened.count):
             block = self.blocks[i]
             block.due = now
@@ -384,6 +388,7 @@ class Swaps:
             link.unsend(exchange)
         else:
             link.receipt(exchange, receipt)
+        self._loose = True
         self._release(entry)
         return entry
 

@@ -66,10 +66,11 @@ class Link:
         """Nothing is under way, and the connection has room: any one message may leave, however long."""
         return not self.full_until and not self.parcels
 
-    def retry(self, now: float) -> None:
-        """Time passed: a connection that had no room may have some again."""
+    def retry(self, now: float) -> bool:
+        """Time passed: a connection that had no room may have some again; whether it is still held for full."""
         if self.full_until <= now:
             self.full_until = 0.0
+        return self.full_until > 0
 
     def leave(self, exchange: int, nbytes: int, now: float) -> None:
         self.parcels[exchange] = Parcel(exchange, nbytes, now, self.delivered)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -171,6 +171,13 @@ class Membership:
             for node in self._roster.order.sample(self._config.sync_peers, partial(self._roster.reachable, now=now)):
                 self._spreader.sync_with(node, reply=True)
         return self._flush()
+
+    def know(self, records: Iterable[Record], now: float) -> None:
+        """Members that everybody knows beforehand: nobody is told of them, nobody asked. For swarms that are set up whole."""
+        contract, horizon = self.record.contract, self._horizon(now)
+        sound = [(identify(r.key), r) for r in records if not objection(r, contract, horizon, self._verify)]
+        new = [(node, record) for node, record in sound if node not in self._roster.members]
+        self._roster.know(new[: self._config.members_max - len(self._roster.members)], now)
 
     def tick(self, now: float) -> list[Instruction]:
         """Do what is due by `now`; in time, or the node finds that it stalled."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -95,6 +96,17 @@ class Roster:
         info.state = info.judge()
         self._file(node, info, None)
         return info
+
+    def know(self, records: Iterable[tuple[str, Record]], now: float) -> None:
+        """Many new nodes at once, of whom nothing but their own word is known."""
+        shown = list(self.view.members)
+        for node, record in records:
+            info = self.members[node] = MemberInfo(record, now)
+            info.state = info.judge()
+            self._rise(node)
+            if info.in_view:
+                shown.append(member_of(node, record.site, record.dial_only))
+        self.view = View(shown)
 
     def settle(self, node: str, info: MemberInfo, now: float) -> State:
         """Judge again; returns the state before."""

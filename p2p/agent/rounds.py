@@ -97,6 +97,7 @@ class RoundTally:
     lost: int = 0  # pushes that a broken connection took along
     unequal: int = 0
     replaced: int = 0  # pushes that a newer round replaced before they had left
+    missed: int = 0  # neighbours whose push of a round never joined
 
 
 AHEAD = 2  # rounds ahead of the own for which arrivals are kept
@@ -142,6 +143,7 @@ class Rounds:
 
     def begin(self, plan: Plan, now: float, silent: bool = False) -> None:
         """The state of `plan.round` is published; pushes come from `tick`, as credit allows. `silent`: there are none."""
+        self.tally.missed += self._missed()
         self._before, self.plan, self._began, self.waiting = self.plan, plan, now, True
         self.tally.replaced += sum(map(len, self._queue.values()))
         self._queue = {p: deque(self._pushes(plan.round, p, w)) for p, w in plan.outs if not silent}
@@ -180,8 +182,12 @@ class Rounds:
         self._limit = max(self._limit, now + self.deadline.floor)
 
     def complete(self, now: float) -> bool:
-        """Whether the wait is over: everybody's blocks are here, or the deadline has struck."""
+        """Whether everybody's blocks are here, or the deadline has struck."""
         return now >= self._limit or all(p in self._passed or self._whole(p) for p, _ in self._plan.ins)
+
+    def departed(self, now: float) -> bool:
+        """Whether the own blocks have left, but to the slow, or the deadline has struck; the next round replaces the rest."""
+        return now >= self._limit or not any(queue for p, queue in self._queue.items() if not self.slow(p))
 
     @property
     def wake(self) -> float:
@@ -357,8 +363,16 @@ class Rounds:
             neighbour.skips = 0
 
     def _whole(self, partner: str) -> bool:
-        delivery = self._arrived.get((self._plan.round, partner))
+        return self._joined(self._plan.round, partner)
+
+    def _joined(self, round: int, partner: str) -> bool:
+        delivery = self._arrived.get((round, partner))
         return delivery is not None and len(delivery.blocks) == len(self.blocks)
+
+    def _missed(self) -> int:
+        """Of the round before the present one, for which nothing counts any more."""
+        before = self._before
+        return sum(not self._joined(before.round, p) for p, _ in before.ins) if before is not None else 0
 
     def _pushes(self, round: int, partner: str, weight: float) -> Iterator[Pushed]:
         for first, count in self._bundles:

@@ -14,12 +14,11 @@ from typing import Protocol
 from optim import Algorithm
 from optim import spec_of as algorithm_spec
 from p2p.agent.agent import Agent, Task, Who
-from p2p.agent.dissemination import Dissemination
 from p2p.config import Config
 from p2p.errors import JoinError
 from p2p.net.keys import Identity, swarm_id
 from p2p.net.memory import MemoryTransport
-from p2p.net.messages import Contract, News, Phase, Record
+from p2p.net.messages import Contract, Phase, Record
 from p2p.report import StepReport
 from p2p.sim.clock import Process, State
 from p2p.sim.compute import Compute
@@ -108,8 +107,7 @@ class SimulatedNode:
 
     async def enter(self, known: Sequence[Record]) -> None:
         """Be there from the start, beside these nodes, which all know of each other: nobody spreads it, nobody asks."""
-        self.agent.enter(self._task())
-        acquaint(self.agent, known)
+        self.agent.enter(self._task(), known)
         self.log.open = True
 
     async def live(self, steps: int | None) -> None:
@@ -192,14 +190,3 @@ class SimulatedNode:
     @property
     def stopped(self) -> bool:
         return self.process.state is State.STOPPED
-
-
-def acquaint(agent: Agent, known: Sequence[Record]) -> None:
-    """Put a swarm's members into an agent's membership as if all had heard of them long ago."""
-    membership = agent.membership
-    assert membership is not None
-    membership._merge(News(tuple(known)), "", agent.loop.time())
-    membership._flush()
-    membership._spreader._queue = Dissemination(agent.config.membership)
-    agent._look_around()
-    agent._arm()

@@ -392,6 +392,14 @@ def test_a_change_between_two_rounds_is_harmless() -> None:
     assert not rounds.complete(100.0)
 
 
+def test_a_round_goes_on_until_the_own_blocks_have_left() -> None:
+    rounds = machine(OFF)
+    rounds.begin(plan(0, A), 0.0)
+    assert not rounds.departed(0.0)
+    assert list(rounds.tick(0.0))
+    assert rounds.departed(0.0)
+
+
 # --- who was away ------------------------------------------------------------------------------------------------
 
 
