@@ -357,6 +357,7 @@ def test_weight_is_frequency(weights: tuple[float, ...]) -> None:
 def test_a_partner_without_credit_is_passed_over_and_its_debt_served_first() -> None:
     swaps = machine(row=in_turn("a", "b"))
     swaps.link("a").full_until = 0.5
+    swaps._full.add("a")
     [instead] = opened(swaps, 0.0)
     assert instead.partner == "b"
     answer(swaps, instead, 0.1)
