@@ -47,6 +47,7 @@ from p2p.net.messages import (
     Measured,
     Message,
     Nack,
+    News,
     Phase,
     Ping,
     PingRequest,
@@ -175,7 +176,7 @@ class Agent:
         self.checkup = Checkup(self.post, sum(block.nbytes for block in task.shards.blocks))
         self.reception = Reception(self.post, task, self.membership)
         if known:
-            self.membership.know(known, now)
+            self._perform(self.membership.meet(News(tuple(known)), now))
         self._look_around()
         self._arm()
 
@@ -439,6 +440,7 @@ class Agent:
         if self.exchange is not None and self.membership is not None:
             self.exchange.stepped(step, now)
             self.membership.pulse = self.exchange.pace.pulse
+            self.exchange.tick(now)
             self._arm()
 
     def _tick(self) -> None:
@@ -552,6 +554,7 @@ class Agent:
         now = self._member(envelope, message)
         if self.exchange is not None and envelope.node in self.view and self.node in self.view:
             self.exchange.handle(envelope.node, route, message, payload, now)
+            self.exchange.tick(now)
 
     def _on_guest(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
         """A joiner, or somebody who averages, wants our state."""

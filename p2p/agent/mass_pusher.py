@@ -131,6 +131,11 @@ class MassPusher:
         """All bundles count the same rounds."""
         return float(self.round)
 
+    @property
+    def losses(self) -> int:
+        """Nothing is lost that corrections would have to hear of."""
+        return 0
+
     def resume(self, step: int, round: int, members: int) -> None:
         """A joiner begins at its donor's step, in the round after its donor's, with weight 1."""
         self.pace.step = step

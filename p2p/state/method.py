@@ -34,8 +34,9 @@ class Held:
 class Method:
     """For the trainer's thread, but for `changed`. `before`, `after` and `mixed` are to be called in this order, once a step.
 
-    Corrections sum to 0 over the members, and begin anew when those have changed: who sees a change proposes a round far
-    enough ahead for all to hear of it, the largest proposal travels as a counter, and all act after the same round.
+    Corrections sum to 0 over the members, and begin anew when these have changed or pushes were lost: who sees that
+    proposes a round far enough ahead for all to hear of it, the largest proposal travels as a counter, and all act after
+    the same round.
     """
 
     def __init__(self, algorithm: Algorithm, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
@@ -49,7 +50,8 @@ class Method:
             step for optimizer in optimizers for group in optimizer.param_groups if (step := _step(algorithm, group, names)).x
         ]
         self._anew = torch.zeros((), dtype=torch.float64)  # the round after which corrections begin anew
-        self._proposed = 0.0
+        self._proposed = self._acted = 0.0
+        self._losses = 0
         self._since = 0
         self._exchanged = False
         self.due = True
@@ -78,17 +80,21 @@ class Method:
         self._anew.fill_(max(float(self._anew), self._proposed))
         self._call(self.algorithm.after)
 
-    def mixed(self, round: int) -> None:
-        """The exchange of this round is over, or there was none."""
+    def mixed(self, round: int, losses: int, members: int) -> None:
+        """The exchange of this round is over, or there was none; so many pushes were lost since the beginning."""
         self._call(self.algorithm.mixed)
         if self.due:
             self._since, self._exchanged = 0, True
-            if round and round == float(self._anew):
+            if losses > self._losses:
+                self._losses = losses
+                self.changed(round, members)
+            if self._acted < float(self._anew) <= round:
+                self._acted = float(self._anew)
                 self._begin_anew()
 
     def changed(self, round: int, members: int) -> None:
-        """Any thread: the members are others since this round."""
-        if self._exchanged and self.algorithm.corrects:
+        """Any thread: the members are others since this round, or something was lost. What is still to come covers it."""
+        if self._exchanged and self.algorithm.corrects and self._proposed <= round:
             self._proposed = float(round + members)
 
     def local(self) -> dict[str, Tensor]:

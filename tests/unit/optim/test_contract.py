@@ -68,7 +68,7 @@ def test_triggers(spec: str, due: str) -> None:
         method.before(step, 0.0)
         seen += "x" if method.due else "."
         method.after()
-        method.mixed(step)
+        method.mixed(step, 0, 1)
     assert seen == due
 
 
@@ -136,7 +136,8 @@ def test_scaled_gradients_are_refused() -> None:
         method.before(1, 0.0)
 
 
-def test_corrections_begin_anew_after_the_round_that_was_agreed_on() -> None:
+@pytest.mark.parametrize("how", ["changed", "lost"])
+def test_corrections_begin_anew_after_the_round_that_was_agreed_on(how: str) -> None:
     method = made(optim.GradientTracking())
     corrections = [tensor for name, tensor in method.local().items() if name.startswith("rest")]
     for round in range(1, 9):
@@ -144,7 +145,7 @@ def test_corrections_begin_anew_after_the_round_that_was_agreed_on() -> None:
         method.after()
         for tensor in corrections:
             tensor.fill_(1.0)
-        if round == 2:
+        if round == 2 and how == "changed":
             method.changed(round, members=4)
-        method.mixed(round)
+        method.mixed(round, int(round >= 2 and how == "lost"), 4)
         assert all((tensor == 0).all() for tensor in corrections) == (round == 6)
