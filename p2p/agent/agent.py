@@ -47,7 +47,6 @@ from p2p.net.messages import (
     Measured,
     Message,
     Nack,
-    News,
     Phase,
     Ping,
     PingRequest,
@@ -176,7 +175,7 @@ class Agent:
         self.checkup = Checkup(self.post, sum(block.nbytes for block in task.shards.blocks))
         self.reception = Reception(self.post, task, self.membership)
         if known:
-            self._perform(self.membership.meet(News(tuple(known)), now))
+            self.membership.know(known, now)
         self._look_around()
         self._arm()
 
@@ -440,7 +439,6 @@ class Agent:
         if self.exchange is not None and self.membership is not None:
             self.exchange.stepped(step, now)
             self.membership.pulse = self.exchange.pace.pulse
-            self.exchange.tick(now)
             self._arm()
 
     def _tick(self) -> None:
@@ -554,7 +552,6 @@ class Agent:
         now = self._member(envelope, message)
         if self.exchange is not None and envelope.node in self.view and self.node in self.view:
             self.exchange.handle(envelope.node, route, message, payload, now)
-            self.exchange.tick(now)
 
     def _on_guest(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
         """A joiner, or somebody who averages, wants our state."""

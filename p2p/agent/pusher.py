@@ -124,7 +124,7 @@ class Pusher:
     async def _wait(self) -> None:
         """Until the round that has begun is over."""
         loop = asyncio.get_running_loop()
-        while not self._closed and not self.rounds.complete(loop.time()):
+        while not self._closed and not (self.rounds.complete(loop.time()) and self.rounds.departed(loop.time())):
             await self._event(loop)
             self.tick(loop.time())
         self._mixed = self.rounds.finish()
@@ -157,6 +157,7 @@ class Pusher:
     def stepped(self, step: int, now: float) -> None:
         """The trainer finished a step."""
         self.pace.stepped(step, now)
+        self.tick(now)
 
     def seat(self, seat: Seat, now: float) -> None:
         """The view changed."""
@@ -192,6 +193,7 @@ class Pusher:
             self.post.send(sender, Answer(message.exchange, int(has), 0.0, self.pace.pulse, EMPTY))
         elif isinstance(message, Answer):
             self.rounds.told(sender, message.exchange, message.accepted != 0, now)
+        self.tick(now)
         self._check()
 
     def hasten(self) -> None:
