@@ -80,6 +80,8 @@ Handler = Callable[[Envelope, Route, Message, memoryview | None], None]
 
 LINGER = 0.3
 """Seconds that a leaving node goes on, so that the others hear it."""
+CALL = 10.0
+"""Seconds that a dead node has to answer a call: to take the connection, and to shake hands."""
 STALE_MIXING = 3.0
 """Steps between two exchanges of one block beyond which label-sorted data is learned slowly, and the log says so."""
 
@@ -147,6 +149,7 @@ class Agent:
         self._changed = asyncio.Event()
         self.transfers: list[Transfer] = []
         self._background: set[asyncio.Task[None]] = set()
+        self._called: set[str] = set()  # dead nodes with a connection open
         self._handlers = self._table()
 
     # --- in and out of the swarm ------------------------------------------------------------------------------------
@@ -468,7 +471,7 @@ class Agent:
     def _perform(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Send):
-                self.post.send(instruction.node, instruction.message)
+                self._tell(instruction)
             elif isinstance(instruction, Changed):
                 self._note(instruction)
             elif isinstance(instruction, Returned):
@@ -480,6 +483,23 @@ class Agent:
                     short(instruction.node),
                     REFUSED.get(instruction.reason, instruction.reason),
                 )
+
+    def _tell(self, instruction: Send) -> None:
+        """The dead are called now and then, and not stayed connected to: every one would cost a socket, for good."""
+        node = instruction.node
+        self.post.send(node, instruction.message)
+        if node not in self._called and self._is_gone(node):
+            self._called.add(node)
+            self.loop.call_later(CALL, self._hang_up, node)
+
+    def _hang_up(self, node: str) -> None:
+        self._called.discard(node)
+        if self._is_gone(node):
+            self.post.hang_up(node)
+
+    def _is_gone(self, node: str) -> bool:
+        info = self.membership.members.get(node) if self.membership is not None else None
+        return info is not None and info.state not in LIVE
 
     def _note(self, change: Changed) -> None:
         log.info("node %s %s: %s", short(change.node), change.event, change.reason)
