@@ -30,6 +30,10 @@ class Feed:
         self.resumed: list[Mapping[str, Any]] = []
         """States of the samplers that the script will make, in order."""
 
+    def midway(self, epoch: int) -> bool:
+        """Whether the states that are resumed are of the middle of a pass, `epoch` epochs having been begun."""
+        return any(state["floor"] // -(-state["length"] // state["size"]) < epoch for state in self.resumed)
+
     def state(self) -> list[dict[str, Any]]:
         """Of all samplers, for a checkpoint."""
         return [sampler.state_dict() for sampler in self._samplers]

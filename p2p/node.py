@@ -126,7 +126,7 @@ class Node:
         self._settings = settings
         self._epoch = Epoch()
         self._phase = "training"
-        self._averaging = self._gathered = self._closed = self._forked = False
+        self._averaging = self._gathered = self._closed = self._forked = self._midway = False
         self._began = self._stepped = time.monotonic()
         config = replace(config, join=replace(config.join, timeout=settings.join_timeout))
         self._hooks: list[RemovableHandle] = []
@@ -360,7 +360,7 @@ class Node:
         self._alive()
         if not self._gathered:
             self._gather()
-        if what == "sampling":
+        if what == "sampling" and self._midway:
             self._saving.reseed()
 
     def _gather(self) -> None:
@@ -442,6 +442,7 @@ class Node:
         self._saving.restore(saved, self._task.method, self._task.shards)
         self._feed.resumed = saved.state["samplers"]
         self._epoch.number = saved.state["epoch"]
+        self._midway = self._feed.midway(self._epoch.number)
         offer = SnapshotOffer(0, saved.step, saved.state["epoch"], saved.state["round"], "", b"")
         self._thread.call(_soon(self._agent.ready, offer))
 

@@ -103,7 +103,7 @@ class Saving:
         self.reseed()
 
     def reseed(self) -> None:
-        """Before the first step: the generators of the checkpoint once more, for a DataLoader draws a number as it begins."""
+        """Before the first step, where a pass is taken up in its middle: a DataLoader draws a number as it begins."""
         if self._generators is not None:
             rng.restore(self._generators)
 

@@ -168,9 +168,10 @@ class Transfer:
             self.download.refused(node, shard.first)
             self._agent.metrics.add("state_refused", node[:10])
             raise
-        if self.download.received(node, shard.first, self._agent.loop.time()):
+        fresh = self.download.received(node, shard.first, self._agent.loop.time())
+        self._send()  # the donor need not wait while the blocks are put where they belong
+        if fresh:
             self._put(node, message, codec, pieces, offer.step)
-        self._send()
 
     def broke(self, node: str) -> None:
         """A connection to the node was lost."""

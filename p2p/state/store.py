@@ -12,10 +12,10 @@ from p2p.state.layout import Block, Run
 
 
 class Store:
-    """One flat tensor per run, in the dtypes given."""
+    """One flat tensor per run, in the dtypes given; arbitrary until written: touching fresh pages takes longer than copying."""
 
     def __init__(self, runs: Sequence[Run], blocks: Sequence[Block], dtypes: Sequence[torch.dtype]) -> None:
-        self._flats = [torch.zeros(run.elements, dtype=dtype) for run, dtype in zip(runs, dtypes, strict=True)]
+        self._flats = [torch.empty(run.elements, dtype=dtype) for run, dtype in zip(runs, dtypes, strict=True)]
         self._pieces = [self._flats[block.run][block.start : block.stop] for block in blocks]
         self._segments: list[list[Tensor] | None] = [None] * len(blocks)
 

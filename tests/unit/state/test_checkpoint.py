@@ -73,15 +73,12 @@ class Trainer:
             loss.backward()
             return loss
 
-        for step in range(steps):
+        for _ in range(steps):
             if isinstance(self.optimizer, torch.optim.LBFGS):
                 self.optimizer.step(closure)  # type: ignore[arg-type]
                 continue
             closure()
-            self.method.before(step + 1, 0.0)
             self.optimizer.step()
-            self.method.after()
-            self.method.mixed(step)
 
     def saved(self, step: int) -> Saved:
         saved = capture(step, self.model, [self.optimizer], self.method, {"epoch": 1})
@@ -139,6 +136,18 @@ def test_training_goes_on_to_the_last_bit(tmp_path: Path, optimizer: str) -> Non
     assert second.model.second.weight is second.model.first.weight
     assert (found.step, found.state["epoch"], found.state["tied"]) == (4, 1, {"second.weight": "first.weight"})
     assert found.state["transient"] == ["seen"]
+
+
+@pytest.mark.parametrize("algorithm", ["gradient-tracking", "slowmo"])
+def test_the_algorithms_own_state_is_kept(tmp_path: Path, algorithm: str) -> None:
+    first, second = Trainer("sgd", algorithm), Trainer("sgd", algorithm)
+    saved = first.saved(1)
+    held = {name: torch.rand_like(tensor) for name, tensor in saved.optimizer.items() if name.startswith("algorithm.")}
+    keep(tmp_path, Saved(1, saved.model, {**saved.optimizer, **held}, saved.state))
+    assert held
+    restore(read(tmp_path / "step-00000001"), second.model, [second.optimizer], second.method)
+    found = {name: tensor for name, tensor in second.saved(1).optimizer.items() if name in held}
+    assert all(torch.equal(found[name], held[name]) for name in held)
 
 
 def test_nothing_is_replaced_and_a_compiled_model_has_the_same_names(tmp_path: Path) -> None:
