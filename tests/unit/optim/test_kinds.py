@@ -129,6 +129,7 @@ def test_lbfgs_is_known_and_shares_nothing() -> None:
 
 def test_numbers_that_travel() -> None:
     assert {k.name: k.value for k in Kind} == {
-        "PARAMETER": 0, "GRADIENT": 1, "BUFFER": 2, "SIGNED": 3, "NONNEGATIVE": 4, "COUNTER": 5, "NEWEST": 6, "RESIDUAL": 7, "MOMENTS": 8
+        "PARAMETER": 0, "GRADIENT": 1, "BUFFER": 2, "SIGNED": 3, "NONNEGATIVE": 4, "COUNTER": 5, "NEWEST": 6, "RESIDUAL": 7,
+        "MOMENTS": 8
     }  # fmt: skip
     assert {k for k in Kind if not k.linear} == {Kind.NONNEGATIVE, Kind.COUNTER, Kind.NEWEST, Kind.MOMENTS}
