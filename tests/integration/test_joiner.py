@@ -1,0 +1,127 @@
+"""Joiners over real sockets: all of the state is the donor's, whatever a donor does; exchanges close the rest of the gap."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+import p2p
+from p2p.agent.donor import Donor
+from p2p.agent.transfer import Transfer
+from p2p.config import KIB, TEST, Config
+from p2p.errors import JoinError
+from p2p.net.messages import BlocksRequest
+from p2p.net.transport import Route
+
+BLOCKS = replace(TEST.exchange, block_bytes=4 * KIB, message_bytes=8 * KIB)
+
+
+def config(donors: int, timeout: float = 5.0) -> Config:
+    return replace(TEST, exchange=BLOCKS, join=replace(TEST.join, donors=donors, answer=2.0, progress=2.0, timeout=timeout))
+
+
+class Member:
+    """A node with all that a state has: moments, buffers, a schedule, a GradScaler."""
+
+    def __init__(self, seed: int, peers: list[str], config: Config) -> None:
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Linear(64, 32))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        self.scheduler = CosineAnnealingLR(self.optimizer, T_max=100)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=4)
+        given = {"scheduler": self.scheduler, "scaler": self.scaler, "config": config}
+        self.node = p2p.join(self.model, self.optimizer, peers=peers, join_timeout=config.join.timeout, **given)  # type: ignore[arg-type]
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            self.optimizer.zero_grad()
+            self.scaler.scale(self.model(torch.randn(8, 64)).square().mean()).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            self.scheduler.step()
+
+    def state(self) -> list[Tensor]:
+        moments = [value for state in self.optimizer.state.values() for value in state.values()]
+        return [tensor.clone() for tensor in (*self.model.state_dict().values(), *moments)]
+
+
+@pytest.fixture
+def members() -> Iterator[list[Member]]:
+    found: list[Member] = []
+    with ExitStack() as stack:
+        stack.callback(lambda: [member.node.close() for member in found])
+        yield found
+
+
+def founder(members: list[Member], count: int = 1) -> Member:
+    for seed in range(count):
+        members.append(Member(seed, [members[0].node.address] if members else [], config(3)))
+    members[0].train(10)
+    return members[0]
+
+
+def test_everything_is_the_donors(members: list[Member]) -> None:
+    first = founder(members)
+    state = first.state()
+    members.append(Member(9, [first.node.address], config(1)))
+    joiner = members[-1]
+    assert all(torch.equal(a, b) for a, b in zip(state, joiner.state(), strict=True))
+    assert joiner.node.step_count == first.node.step_count == 10
+    assert joiner.optimizer.param_groups[0]["lr"] == first.optimizer.param_groups[0]["lr"]
+    assert joiner.scheduler.state_dict() == first.scheduler.state_dict()
+    assert joiner.scaler.state_dict() == first.scaler.state_dict()
+    assert joiner.scaler.get_scale() > 8
+
+
+def test_a_bundle_that_lies_is_fetched_from_another_and_counted(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = founder(members, 3)
+    liar = members[1].node._agent.donor
+    honest = Donor.blocks
+
+    def lie(self: Donor, node: str, route: Route, request: BlocksRequest, now: float) -> None:
+        """Other bytes than those that are signed."""
+        if self is liar and self._pinned is not None:
+            self._pinned.snapshot._store._flats[0].add_(1e6)
+            sign, self._sign = self._sign, lambda _: bytes(64)
+            honest(self, node, route, request, now)
+            self._sign = sign
+        else:
+            honest(self, node, route, request, now)
+
+    monkeypatch.setattr(Donor, "blocks", lie)
+    members.append(Member(9, [first.node.address], config(3)))
+    joiner = members[-1]
+    counts = joiner.node._agent.metrics.snapshot()
+    assert counts["state_refused", members[1].node.id] >= 1
+    assert max(float(p.detach().abs().max()) for p in joiner.model.parameters()) < 1e3
+
+
+def test_what_a_silent_donor_owes_comes_from_another(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = founder(members, 3)
+    mute, served = members[2].node._agent.donor, list[int]()
+    honest = Donor.blocks
+
+    def fall_silent(self: Donor, node: str, route: Route, request: BlocksRequest, now: float) -> None:
+        if self is mute:
+            served.append(request.first)
+        else:
+            honest(self, node, route, request, now)
+
+    monkeypatch.setattr(Donor, "blocks", fall_silent)
+    members.append(Member(9, [first.node.address], config(3)))
+    assert served
+    assert members[-1].node.step_count == 10
+
+
+def test_a_swarm_in_which_nobody_gives_is_not_joined(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = founder(members)
+    before = first.state()
+    monkeypatch.setattr(Donor, "blocks", lambda *_: None)
+    monkeypatch.setattr(Transfer, "broke", lambda *_: None)
+    with pytest.raises(JoinError, match="no member gave its state: those who could gave nothing"):
+        members.append(Member(9, [first.node.address], config(3, timeout=1.0)))
+    assert all(torch.equal(a, b) for a, b in zip(before, first.state(), strict=True))
