@@ -80,12 +80,13 @@ def test_everything_is_the_donors(members: list[Member]) -> None:
 
 def test_a_bundle_that_lies_is_fetched_from_another_and_counted(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
     first = founder(members, 3)
-    liar = members[1].node._agent.donor
+    liars = list[Donor]()
     honest = Donor.blocks
 
     def lie(self: Donor, node: str, route: Route, request: BlocksRequest, now: float) -> None:
-        """Other bytes than those that are signed."""
-        if self is liar and self._pinned is not None:
+        """Whoever is asked first signs nothing of what it sends, and sends nonsense."""
+        liars.append(self)
+        if self is liars[0] and self._pinned is not None:
             self._pinned.snapshot._store._flats[0].add_(1e6)
             sign, self._sign = self._sign, lambda _: bytes(64)
             honest(self, node, route, request, now)
@@ -97,7 +98,7 @@ def test_a_bundle_that_lies_is_fetched_from_another_and_counted(members: list[Me
     members.append(Member(9, [first.node.address], config(3)))
     joiner = members[-1]
     counts = joiner.node._agent.metrics.snapshot()
-    assert counts["state_refused", members[1].node.id] >= 1
+    assert [name for name, _ in counts].count("state_refused") == 1
     assert max(float(p.detach().abs().max()) for p in joiner.model.parameters()) < 1e3
 
 
