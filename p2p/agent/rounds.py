@@ -186,8 +186,15 @@ class Rounds:
         return now >= self._limit or all(p in self._passed or self._whole(p) for p, _ in self._plan.ins)
 
     def departed(self, now: float) -> bool:
-        """Whether the own blocks have left, but to the slow, or the deadline has struck; the next round replaces the rest."""
-        return now >= self._limit or not any(queue for p, queue in self._queue.items() if not self.slow(p))
+        """Whether the own blocks have left, but to the slow, or the deadline has struck; the next round replaces the rest.
+
+        With the deadline off they must have arrived: who waits for one that was lost would wait for ever.
+        """
+        return now >= self._limit or not any(self._owed(p) for p in self._queue if not self.slow(p))
+
+    def _owed(self, partner: str) -> bool:
+        under_way = not self.deadline.enabled and bool(self.link(partner).parcels)
+        return under_way or bool(self._queue[partner])
 
     @property
     def wake(self) -> float:

@@ -205,14 +205,14 @@ def test_a_model_many_times_the_credit_is_pushed_whole() -> None:
 
 
 def test_connections_that_break_stop_nobody() -> None:
-    """Pushes and receipts are lost, with the deadline off: what is missing is sent again while its round goes on."""
+    """Pushes and receipts are lost, with the deadline off: a round goes on until all has arrived, so nothing is missing."""
     rng = random.Random(1)
     faults = [Disconnect(rng.randrange(4), 0.5 + 0.4 * i) for i in range(40)]
     swarm = swarm_of(Quadratic(4), "ring", line=Line(latency=0.2), faults=faults).run(steps=20)
     tallies = [pusher(node).rounds.tally for node in swarm.nodes]
     assert [node.steps for node in swarm.nodes] == [20] * 4
-    assert sum(tally.lost for tally in tallies) > 20, "the breaks did hit something"
-    assert sum(tally.skipped for tally in tallies) < 20, "of 160: whose sender had all that it needed, and went on"
+    assert sum(tally.lost for tally in tallies) > 10, "the breaks did hit something"
+    assert sum(tally.skipped for tally in tallies) == 0
 
 
 # --- the deadline ------------------------------------------------------------------------------------------------

@@ -42,12 +42,15 @@ class Outbox:
     def __init__(self) -> None:
         self.sent: list[tuple[str, Message, torch.Tensor | None]] = []
         self.full = False
+        self.arrived: Callable[[str, int], object] | None = None  # what a push that arrives does; None: it is lost
 
     def send(self, node: str, message: Message, payload: memoryview | None = None) -> Leaving | None:
         if self.full:
             return None
         data = torch.frombuffer(bytearray(payload), dtype=torch.float64) if payload is not None else None
         self.sent.append((node, message, data))
+        if isinstance(message, Push) and self.arrived is not None:
+            asyncio.get_running_loop().call_soon(self.arrived, node, message.exchange)
         return Leaving()
 
     answer = send
@@ -60,6 +63,7 @@ class Scene:
         self.x = torch.full((20,), value, dtype=torch.float64)
         self.shards = Shards([Plain("weight", Kind.PARAMETER, self.x)], block_bytes=64, live=False)
         self.out, self.metrics = Outbox(), Metrics()
+        self.out.arrived = self.receipt
         config = replace(CONFIGURED, deadline=DeadlineConfig())
         algorithm: Any = optim.make(f"gossip:deadline={deadline}")
         self.pusher = Pusher(self.shards, algorithm, config, self.out, self.metrics, 0)  # type: ignore[arg-type]
@@ -77,6 +81,9 @@ class Scene:
         payload = writable(torch.full((20,), value, dtype=torch.float64))
         shard = Framing(self.shards.blocks).describe(0, 3, self.shards.blocks, RAW, payload)
         self.pusher.handle(node, node, Push(exchange, round, weight, Pulse(1, 1.0), shard), payload, self.now)
+
+    def receipt(self, node: str, exchange: int) -> None:
+        self.pusher.handle(node, node, Settled((exchange,)), None, self.now)
 
     async def step(self, number: int) -> float:
         """One whole step; how long it waited."""
@@ -223,6 +230,8 @@ async def test_a_question_is_answered_after_the_receipts() -> None:
 @virtual
 async def test_a_push_that_was_lost_is_asked_about_and_sent_again() -> None:
     scene = Scene(value=2.0)
+    scene.out.arrived = None
+    scene.later(0.9, setattr, scene.out, "arrived", scene.receipt)
     scene.later(1.0, lambda: scene.pusher.handle(OTHER, OTHER, Answer(0, 0, 0.0, Pulse(1, 1.0), EMPTY_SHARD), None, 1.0))
     scene.later(2.0, scene.hear, 0, 6.0)
     await scene.step(1)

@@ -392,12 +392,15 @@ def test_a_change_between_two_rounds_is_harmless() -> None:
     assert not rounds.complete(100.0)
 
 
-def test_a_round_goes_on_until_the_own_blocks_have_left() -> None:
-    rounds = machine(OFF)
+@pytest.mark.parametrize(("deadline", "arrive"), [(ADAPTIVE, False), (OFF, True)])
+def test_a_round_goes_on_until_the_own_blocks_have_left_or_arrived(deadline: DeadlineConfig, arrive: bool) -> None:
+    rounds = machine(deadline)
     rounds.begin(plan(0, A), 0.0)
     assert not rounds.departed(0.0)
-    assert list(rounds.tick(0.0))
-    assert rounds.departed(0.0)
+    sent = [push for push in rounds.tick(0.0) if isinstance(push, Pushed)]
+    assert rounds.departed(0.0) is not arrive
+    rounds.receipt(A, [push.exchange for push in sent], 0.1)
+    assert rounds.departed(0.1)
 
 
 # --- who was away ------------------------------------------------------------------------------------------------
