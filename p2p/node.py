@@ -24,10 +24,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.hooks import RemovableHandle
 
 from optim import Algorithm
-from p2p.agent.agent import Agent, Who, short
+from p2p.agent.agent import Agent
 from p2p.agent.averaging import pull_all
 from p2p.agent.consensus import Consensus, consensus
 from p2p.agent.entrance import Door
+from p2p.agent.participant import Who
 from p2p.agent.records import boot_incarnation
 from p2p.batches import PartBatches
 from p2p.config import LAN, Config
@@ -36,7 +37,7 @@ from p2p.errors import ClosedError, ConfigError, StateError
 from p2p.feed import Feed
 from p2p.net import keys
 from p2p.net.address import interface_host, parse_address
-from p2p.net.keys import Identity
+from p2p.net.keys import Identity, short
 from p2p.net.messages import Phase, SnapshotOffer
 from p2p.net.zeromq import ZmqTransport
 from p2p.notice import notice

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 import optim
 import topology as topologies
 from optim import Algorithm
-from p2p.agent.agent import Task
+from p2p.agent.participant import Task
 from p2p.config import Config
 from p2p.errors import ConfigError
 from p2p.net.messages import Contract

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from p2p.agent import terms
 from p2p.agent.requests import Requests
 from p2p.config import JoinConfig
 from p2p.errors import ContractError, JoinError, SecretError
-from p2p.net.messages import PROTOCOL, Knock, Refusal, Terms
+from p2p.net.messages import PROTOCOL, Hello, Knock, Phase, Refusal, Terms, Welcome
 from p2p.net.transport import Route
+
+if TYPE_CHECKING:
+    from p2p.agent.agent import Agent
+    from p2p.agent.participant import Task
 
 ANSWER = 2.0
 """Seconds that a member has to answer before it is asked again."""
@@ -93,3 +99,15 @@ class Entrance:
         return kind(
             f"no way into the swarm: {'; '.join(reasons)} (give the address of a running member, and its swarm's secret)"
         )
+
+
+async def present(agent: Agent, task: Task, door: Door) -> None:
+    """See Agent.present."""
+    agent.enter(task, phase=Phase.JOINING)
+    assert agent.membership is not None
+    answer = await agent.requests.ask(door.route, Hello(task.contract, agent.membership.record), agent.config.join.answer)
+    if isinstance(answer, Refusal):
+        raise terms.refused(answer, task.contract, task.shards.schema)
+    if not isinstance(answer, Welcome):
+        raise JoinError(f"{door.address}: an unexpected answer: {type(answer).__name__}")
+    agent.perform(agent.membership.meet(answer.news, agent.loop.time()))

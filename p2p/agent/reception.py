@@ -13,7 +13,8 @@ from p2p.net.messages import PROTOCOL, Hello, LinkStatus, MemberStatus, News, Pu
 from p2p.net.transport import Route
 
 if TYPE_CHECKING:
-    from p2p.agent.agent import Agent, Task
+    from p2p.agent.agent import Agent
+    from p2p.agent.participant import Task
 
 MOST = 1000
 """Members and links that one answer holds: a header has a bound."""

@@ -69,6 +69,11 @@ def node_id(key: bytes) -> str:
     return blake2b(key, digest_size=16).hexdigest()
 
 
+def short(node: str) -> str:
+    """The first ten digits of a node id, for people."""
+    return node[:10]
+
+
 class Identity:
     """A node's Ed25519 key; it stays the same over restarts from the same run directory."""
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 
-from p2p.agent.agent import short
+from p2p.net.keys import short
 from p2p.report import EventLog
 
 

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from optim import Algorithm
 from optim import spec_of as algorithm_spec
-from p2p.agent.agent import Agent, Task, Who
+from p2p.agent.agent import Agent
+from p2p.agent.participant import Task, Who
 from p2p.config import Config
 from p2p.errors import JoinError
 from p2p.net.keys import Identity, swarm_id
