@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import math
 import os
@@ -27,26 +26,22 @@ from optim import Algorithm
 from p2p.agent.agent import Agent
 from p2p.agent.averaging import pull_all
 from p2p.agent.consensus import Consensus, consensus
-from p2p.agent.entrance import Door
-from p2p.agent.participant import Who
-from p2p.agent.records import boot_incarnation
 from p2p.batches import PartBatches
+from p2p.bootstrap import Bootstrap, make_transport, make_who
 from p2p.config import LAN, Config
 from p2p.data import Epoch, LeaseSampler, SortedSampler, Split
 from p2p.errors import ClosedError, ConfigError, StateError
 from p2p.feed import Feed
-from p2p.net import keys
-from p2p.net.address import interface_host, parse_address
-from p2p.net.keys import Identity, short
-from p2p.net.messages import Phase, SnapshotOffer
+from p2p.handover import Handover
+from p2p.net.keys import short
 from p2p.net.zeromq import ZmqTransport
 from p2p.notice import notice
-from p2p.progress import Arrival
+from p2p.registry import closed, opened
 from p2p.report import EventLog, StepReport
 from p2p.saving import Saving
 from p2p.settings import Settings, resolve
 from p2p.state import Mean
-from p2p.state.checkpoint import Saved
+from p2p.stepper import Stepper
 from p2p.stream import Stream
 from p2p.task import make_task
 from p2p.thread import LoopThread
@@ -127,14 +122,14 @@ class Node:
         self._settings = settings
         self._epoch = Epoch()
         self._phase = "training"
-        self._averaging = self._gathered = self._closed = self._forked = self._midway = False
-        self._began = self._stepped = time.monotonic()
+        self._averaging = self._gathered = self._closed = self._forked = False
+        self._began = time.monotonic()
         config = replace(config, join=replace(config.join, timeout=settings.join_timeout))
         self._hooks: list[RemovableHandle] = []
-        who, transport = self._who(), self._transport(config)
-        self._events = EventLog(self._file("events-{}.jsonl"), time.time)
+        who, transport = make_who(settings), make_transport(settings, config)
+        self._events = EventLog(settings.file("events-{}.jsonl"), time.time)
         self._agent = Agent(who, transport, config, random.Random(who.identity.node), self._events)
-        root = settings.run_dir / "checkpoints" / f"node-{settings.index}" if settings.run_dir else None
+        root = settings.file("checkpoints/node-{}")
         self._saving = Saving(root, model, self._optimizers, scheduler, scaler, self._events, self._agent.metrics)
         self._agent.extras = self._saving.extras
         self._thread = LoopThread("starlings-agent")
@@ -149,7 +144,7 @@ class Node:
             self._optimizers[0].register_step_pre_hook(self._before_step),
             self._optimizers[0].register_step_post_hook(self._after_step),
         ]
-        _open.add(self)
+        opened(self.close, self._abandon)
 
     # --- what there is to see ---------------------------------------------------------------------------------------
 
@@ -315,39 +310,14 @@ class Node:
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._ready("optimizer.step()")
-        self._saving.write()
-        self._agent.before()
-        if self._agent.early:
-            self._exchange()
+        self._stepper.prepare()
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         found = getattr(optimizer, "found_inf", None)  # set by a GradScaler on fused optimizers
         if isinstance(found, Tensor) and bool(found.item()):
             return  # the scaler skipped this step
-        self._step()
-
-    def _exchange(self) -> None:
-        """`Agent.step`'s exchange, with the waiting on the agent's loop."""
-        self._agent.offer()
-        if self._agent.waits:
-            self._thread.call(self._agent.arrivals())
-        self._agent.join_in()
-
-    def _step(self) -> None:
-        """`Agent.step`, with the waiting on the agent's loop and all else here."""
         self._agent.epoch = self._epoch.number
-        self._feed.stepped()
-        if self._agent.outdated and (offer := self._thread.call(self._agent.reenter())):
-            self._take(offer)
-        if not self._agent.early:
-            self._exchange()
-        report = self._agent.settle()
-        self._saving.stepped()
-        if self._saving.due(report.step):
-            self._saving.hold(report.step, self._task.method, self._state(report))
-        now = time.monotonic()
-        self._events.step(report, now - self._stepped)
-        self._stepped = now
+        self._stepper.step(self._state)
 
     def _state(self, report: StepReport) -> dict[str, object]:
         """What a checkpoint holds of the swarm and of the work."""
@@ -361,7 +331,7 @@ class Node:
         self._alive()
         if not self._gathered:
             self._gather()
-        if what == "sampling" and self._midway:
+        if what == "sampling" and self._handover.midway:
             self._saving.reseed()
 
     def _gather(self) -> None:
@@ -369,23 +339,9 @@ class Node:
         if wanted > 1 and not self._thread.call(self._agent.members(wanted, self._agent.config.join.timeout)):
             log.warning("%d of %d members are here; training begins without the others", len(self._agent.view), wanted)
         if self._settings.resume is not None:
-            self._agree()
+            self._handover.agree()
         self._gathered = True
-        self._stepped = time.monotonic()
-
-    def _agree(self) -> None:
-        """Nodes that resumed from different checkpoints go on from the newest."""
-        furthest, _ = self._thread.call(self._agent.ahead())
-        if furthest > self._agent.step_count:
-            self._take(self._pull(furthest))
-
-    def _pull(self, least: int = 0) -> SnapshotOffer:
-        """The state of members that are at step `least` or further; people see how it comes."""
-        self._agent.watch = arrival = Arrival()
-        try:
-            return self._thread.call(self._agent.pull_from_any(self._task.shards, least))
-        finally:
-            arrival.close()
+        self._stepper.begin()
 
     def _alive(self) -> None:
         if self._forked:
@@ -395,64 +351,20 @@ class Node:
 
     # --- beginning and end --------------------------------------------------------------------------------------------
 
-    def _who(self) -> Who:
-        key, secret = self._file("node-{}.key"), self._settings.secret
-        identity = Identity.load_or_create(key) if key else Identity.from_seed(os.urandom(keys.KEY_BYTES))
-        incarnation = boot_incarnation(-1, time.time_ns() // 1_000_000)
-        return Who(identity, incarnation, keys.swarm_id(secret), self._settings.site, self._settings.dial_only)
-
-    def _transport(self, config: Config) -> ZmqTransport:
-        s = self._settings
-        advertise = s.advertise or (interface_host(s.interface) if s.interface else None)
-        return ZmqTransport(s.listen, advertise=advertise, secret=s.secret, insecure=s.insecure, config=config.net)
-
     def _start(self, config: Config, transport: ZmqTransport) -> None:
-        call, agent = self._thread.call, self._agent
-        call(agent.open())
-        door = call(agent.knock(self._settings.peers)) if self._settings.peers else None
-        if door is not None:
-            transport.face(_outside(door))
-        resume = self._settings.resume
-        saved = self._saving.found(resume, needed=door is None) if resume is not None else None
-        if saved is not None:
-            config = replace(config, seed=int(saved.state["seed"]))
-        self._task = make_task(self.model, self._optimizers, self._settings, config, door.terms.contract if door else None)
-        self._feed = Feed(self._thread, agent.work, self._task.contract.seed, self._epoch, self._ready, self._place)
-        if door is None:
-            call(_soon(agent.enter, self._task, (), Phase.JOINING if saved else Phase.TRAINING))
-        else:
-            call(agent.present(self._task, door))
-        if saved is not None and (door is None or self._newer(saved)):
-            self._restore(saved)
-        elif door is not None:
-            self._take(self._pull())
+        way = Bootstrap(self._settings, self._thread, self._agent, transport, self._saving)
+        self._task = make_task(self.model, self._optimizers, self._settings, way.seeded(config), way.contract)
+        seed, method = self._task.contract.seed, self._task.method
+        self._feed = Feed(self._thread, self._agent.work, seed, self._epoch, self._ready, self._place)
+        self._handover = Handover(self._thread, self._agent, self._task, self._saving, self._feed, self._epoch)
+        self._stepper = Stepper(self._thread, self._agent, method, self._saving, self._feed, self._handover, self._events)
+        way.enter(self._task, self._handover)
         self._events.write(
-            "start", index=self._settings.index, id=self.id, address=self.address, pid=os.getpid(), step=agent.step_count
+            "start", index=self._settings.index, id=self.id, address=self.address, pid=os.getpid(), step=self.step_count
         )
         self._events.flush()
-        file = f" --secret-file {self._secret_file()}" if self._settings.secret else ""
+        file = f" --secret-file {os.environ.get('STARLINGS_SECRET', 'SECRET_FILE')}" if self._settings.secret else ""
         log.info("node %s is in the swarm; to join: starlings join %s%s SCRIPT", self.id, self.address, file)
-
-    def _newer(self, saved: Saved) -> bool:
-        """Whether nobody trains yet, and nobody is as far as this checkpoint."""
-        furthest, begun = self._thread.call(self._agent.ahead())
-        return not begun and saved.step > furthest
-
-    def _restore(self, saved: Saved) -> None:
-        """Go on from a checkpoint."""
-        self._saving.restore(saved, self._task.method, self._task.shards)
-        self._feed.resumed = saved.state["samplers"]
-        self._epoch.number = saved.state["epoch"]
-        self._midway = self._feed.midway(self._epoch.number)
-        offer = SnapshotOffer(0, saved.step, saved.state["epoch"], saved.state["round"], "", b"")
-        self._thread.call(_soon(self._agent.ready, offer))
-
-    def _take(self, offer: SnapshotOffer) -> None:
-        """A donor's state becomes this node's."""
-        self._saving.take(offer.extras)
-        self._task.shards.apply()
-        self._epoch.number = offer.epoch
-        self._thread.call(_soon(self._agent.ready, offer))
 
     def _place(self) -> tuple[int, int]:
         self._ready("sampling")
@@ -461,7 +373,7 @@ class Node:
 
     def _shut(self) -> None:
         self._closed = True
-        _open.discard(self)
+        closed(self.close)
         try:
             with suppress(ClosedError):
                 self._thread.call(self._agent.leave())
@@ -469,12 +381,6 @@ class Node:
             self._thread.stop()
             self._events.close()
             notice.unwatch()
-
-    def _file(self, name: str) -> Path | None:
-        return self._settings.run_dir / name.format(self._settings.index) if self._settings.run_dir else None
-
-    def _secret_file(self) -> str:
-        return os.environ.get("STARLINGS_SECRET", "SECRET_FILE")
 
     def _abandon(self) -> None:
         """In a forked child: the connections are the parent's."""
@@ -484,38 +390,8 @@ class Node:
             transport.abandon_after_fork()
 
 
-def _outside(door: Door) -> str:
-    """Where a member is for other machines; the way that this one took may be loopback."""
-    return door.terms.record.control if parse_address(door.address).loopback else door.address
-
-
-async def _soon(function: Any, *args: Any) -> None:
-    """Call a plain function on the loop."""
-    function(*args)
-
-
 def _scale(model: nn.Module) -> float:
     """Root mean square of the trainable parameters."""
     parameters = [p for p in model.parameters() if p.requires_grad and p.numel()]
     squares = sum(float(p.detach().double().square().sum()) for p in parameters)
     return math.sqrt(squares / max(sum(p.numel() for p in parameters), 1))
-
-
-_open: set[Node] = set()
-"""Nodes that have not left yet."""
-
-
-def _forked() -> None:
-    notice.reset()
-    for node in _open:
-        node._abandon()
-
-
-@atexit.register
-def _leave() -> None:
-    """A script that ends without `close` leaves the swarm all the same."""
-    for node in list(_open):
-        node.close()
-
-
-os.register_at_fork(after_in_child=_forked)

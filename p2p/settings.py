@@ -35,6 +35,10 @@ class Settings:
     index: int
     resume: Path | None = None
 
+    def file(self, name: str) -> Path | None:
+        """A file of this node's own in the run directory, with its index for `{}`; None where there is none."""
+        return self.run_dir / name.format(self.index) if self.run_dir else None
+
 
 def resolve(
     *,

@@ -63,3 +63,8 @@ class LoopThread:
                 task.cancel()
             self.loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
             self.loop.close()
+
+
+async def soon(function: Any, *args: Any) -> None:
+    """Call a plain function on the loop."""
+    function(*args)
