@@ -21,7 +21,8 @@ from p2p.errors import WireError
 from p2p.net.messages import Answer, Message, Push, Reask, Settled
 from p2p.net.transport import Route
 from p2p.report import Metrics
-from p2p.state.shards import Difference, Part, Published, Shards
+from p2p.state.outcome import Difference
+from p2p.state.shards import Part, Published, Shards
 
 LOOK = 1.0
 """Seconds after which a wait looks again at the latest."""

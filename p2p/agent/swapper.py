@@ -22,7 +22,8 @@ from p2p.net.messages import Answer, Ask, Message, Reask, Settled
 from p2p.net.transport import Route, Sent
 from p2p.report import Metrics
 from p2p.state.layout import Block
-from p2p.state.shards import Difference, Shards
+from p2p.state.outcome import Difference
+from p2p.state.shards import Shards
 
 
 @dataclass(slots=True)

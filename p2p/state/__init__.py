@@ -3,8 +3,9 @@
 from p2p.state.layout import Block
 from p2p.state.mean import Mean
 from p2p.state.method import Method
+from p2p.state.outcome import Difference, Meeting
 from p2p.state.schema import Entry, Schema, first_difference
-from p2p.state.shards import Difference, Meeting, Part, Published, Shards
+from p2p.state.shards import Part, Published, Shards
 from p2p.state.snapshot import Snapshot
 from p2p.state.sources import Source, collect
 

@@ -17,7 +17,8 @@ from optim.codec import Codec
 from optim.kinds import Kind
 from p2p.state.layout import Block
 from p2p.state.mixing import squared_norm
-from p2p.state.shards import Difference, Shards
+from p2p.state.outcome import Difference
+from p2p.state.shards import Shards
 from p2p.state.sources import Source
 
 

@@ -22,31 +22,11 @@ from p2p.errors import StateError, WireError
 from p2p.state.flat import Flat
 from p2p.state.layout import Block, lay_out
 from p2p.state.mixing import blend, merge, squared_norm
+from p2p.state.outcome import Difference, Meeting
 from p2p.state.schema import Entry, Schema
 from p2p.state.snapshot import Snapshot
 from p2p.state.sources import Source
 from p2p.state.store import Scratch, Store, Window, cut
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """What a meet did."""
-
-    touched: int  # blocks that gossip had changed since the last one
-    squared: float  # squared norm of what gossip brought
-    nonfinite: tuple[str, ...]  # tensors with a nan or infinity: their blocks did not meet
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How far a partner's block was from the own one. Where a value isn't finite, nothing was changed."""
-
-    squared: float  # ||theirs - own||^2; 0 where not finite
-    nonfinite: tuple[str, ...] = ()  # the tensors at fault
-
-    @property
-    def finite(self) -> bool:
-        return not self.nonfinite
 
 
 class Part(NamedTuple):
