@@ -16,16 +16,14 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 
 from p2p.agent.answers import Answers
 from p2p.agent.bundles import BLOCKS
 from p2p.agent.links import Link
+from p2p.agent.round_robin import Block, Row
 from p2p.config import ExchangeConfig
-
-Row = Sequence[tuple[str, float]]
-"""Whom to ask in one round, with weights that sum to 1 (the self weight dropped); empty where nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +56,6 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Block:
-    """One block's part in swaps."""
-
-    run: int  # consecutive blocks travel together only inside a run
-    nbytes: int
-    round: int = 0  # of the topology: how many rows were looked at
-    swaps: int = 0  # own ones opened
-    due: float = 0.0
-    held: int = 0  # own swaps open and not overdue
-    answered: bool = False  # another's swap, while an own one is open
-    chosen: bool = False  # this round's row has been added to the debts, no partner had credit yet
-    debts: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class Open:
     """An own swap under way."""
 
@@ -96,8 +79,6 @@ class Tally:
 
 
 FULL = 0.01  # seconds before a connection without room is tried again
-PEEK = 8  # rounds that a block looks ahead for a partner with credit
-DEBT = 2.0  # swaps that one partner may be owed of one block
 RECEIPTS = 1024  # that one message carries
 EASE = (1 / 8, 1 / 2)  # a joiner's weight limit, at first and in the end
 
@@ -315,7 +296,7 @@ class Swaps:
         planned: dict[str, int] = {}
         for i in list(self._pop_due(now)):
             block = self.blocks[i]
-            partner = None if block.held >= self.limit else self._choose(block, planned, now)
+            partner = None if block.held >= self.limit else block.choose(self.row, self._serving(block, planned, now))
             if partner is None:
                 self._waiting.add(i)
                 continue
@@ -332,31 +313,14 @@ class Swaps:
             heapq.heappush(self._due, (self.blocks[i].due, i))
         self._waiting.clear()
 
-    def _choose(self, block: Block, planned: Mapping[str, int], now: float) -> str | None:
-        """Weighted round robin: each round adds its weights to the debts, the largest debt with credit is served."""
-        for peek in range(PEEK):
-            if peek or not block.chosen:
-                self._next_round(block)
-            open_to = [p for p in block.debts if self._serves(p, planned.get(p, 0) + block.nbytes, now)]
-            if open_to:
-                partner = max(open_to, key=block.debts.__getitem__)
-                block.debts[partner] -= 1
-                block.chosen = False
-                return partner
-            if block.chosen and not peek:
-                return None
-            block.chosen = True
-        return None
+    def _serving(self, block: Block, planned: Mapping[str, int], now: float) -> Callable[[str], bool]:
+        """Whether a partner has credit for the block, beside what is planned."""
 
-    def _next_round(self, block: Block) -> None:
-        block.debts = {p: d for p, d in block.debts.items() if d > 1e-9}
-        for partner, weight in self.row(block.round):
-            block.debts[partner] = min(block.debts.get(partner, 0.0) + weight, DEBT)
-        block.round += 1
+        def serves(partner: str) -> bool:
+            link = self.link(partner)
+            return link.room(planned.get(partner, 0) + block.nbytes) and not link.paused(now)
 
-    def _serves(self, partner: str, nbytes: int, now: float) -> bool:
-        link = self.link(partner)
-        return link.room(nbytes) and not link.paused(now)
+        return serves
 
     def _joins(self, group: Sequence[int], i: int) -> bool:
         last = self.blocks[group[-1]]
