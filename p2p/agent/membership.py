@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,7 +18,8 @@ from typing import Any
 from p2p.agent.detector import Detector
 from p2p.agent.dissemination import retransmit_limit
 from p2p.agent.docket import Docket
-from p2p.agent.instructions import Changed, Instruction, Refused, Returned, Send
+from p2p.agent.instructions import Instruction
+from p2p.agent.outbox import Outbox
 from p2p.agent.records import (
     DAY,
     HELD,
@@ -40,9 +40,6 @@ from p2p.config import MembershipConfig
 from p2p.net import keys
 from p2p.net.messages import Accusation, Gossip, Message, Nack, News, Phase, Ping, PingRequest, Pong, Pulse, Record, Sync
 
-HISTORY = 256
-"""So many changes are kept for `story`, all nodes together."""
-
 
 class Membership:
     """One node's machine; calls return instructions, to be performed in their order."""
@@ -58,22 +55,22 @@ class Membership:
     ) -> None:
         """`record` is this node's own, signed; its incarnation is `records.boot_incarnation`'s. `now`: monotonic seconds."""
         self.node = identify(record.key)
-        self.refused: Counter[str] = Counter()
+        self._outbox = Outbox()
+        self.refused = self._outbox.refused
         self._config = config
         self._sign, self._verify = sign, once_per_record(verify)
         self._roster = Roster(self.node, record, config, rng, now)
         self._me = self._roster.me
         self._epoch = now - record.incarnation / 1000  # when it was incarnation 0, taken as milliseconds
         self._timers = Timers()
-        self._spreader = Spreader(self._roster, config, rng, self._timers, self._send)
-        self._detector = Detector(self._roster, config, rng, self._timers, self._send, self._spreader.news_for, self._suspect)
+        self._spreader = Spreader(self._roster, config, rng, self._timers, self._outbox.send)
+        self._detector = Detector(
+            self._roster, config, rng, self._timers, self._outbox.send, self._spreader.news_for, self._suspect
+        )
         self._docket = Docket(self._roster, config, self._timers, self._spreader.tell, self._bury)
         self._accused_at = -1  # the highest incarnation of ours that the news in hand calls suspect or dead
         self._buried = record.incarnation - 1  # the highest one at which somebody called this node dead
         self._outbid_last = -math.inf
-        self._told: set[tuple[str, str]] = set()
-        self._history: deque[tuple[float, str, State | None, State, str]] = deque(maxlen=HISTORY)
-        self._out: list[Instruction] = []
         self._detector.start(now + rng.random() * config.probe_interval)
         self._spreader.start(now)
 
@@ -119,11 +116,7 @@ class Membership:
 
     def story(self, node: str) -> list[str]:
         """What happened to one node lately, and why."""
-        return [
-            f"{at:.3f} {before or 'unknown'} -> {after}: {reason}"
-            for at, who, before, after, reason in self._history
-            if who == node
-        ]
+        return self._outbox.story(node)
 
     def validate_state(self) -> None:
         """For tests: AssertionError where what is derived is out of step."""
@@ -132,7 +125,7 @@ class Membership:
         assert suspects == self._docket.suspects, "a suspicion runs exactly while its subject is suspect"
         assert all(("suspicion", node) in self._timers for node in suspects), "a suspicion without an end"
         assert self._me.has_left or self._me.state in (State.JOINING, State.ALIVE), "a node accuses itself"
-        assert not self._out, "instructions left behind"
+        assert not self._outbox, "instructions left behind"
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -156,7 +149,7 @@ class Membership:
                 self._detector.nacked(sender, message)
             case Sync(reply=True):
                 self._spreader.sync_with(sender, reply=False)
-        return self._flush()
+        return self._outbox.flush()
 
     def meet(self, news: News, now: float) -> list[Instruction]:
         """News from outside gossip: a welcome's, or a hello's record.
@@ -170,7 +163,7 @@ class Membership:
         if alone:
             for node in self._roster.order.sample(self._config.sync_peers, partial(self._roster.reachable, now=now)):
                 self._spreader.sync_with(node, reply=True)
-        return self._flush()
+        return self._outbox.flush()
 
     def know(self, records: Iterable[Record], now: float) -> None:
         """Members that everybody knows beforehand: nobody is told of them, nobody asked. For swarms that are set up whole."""
@@ -186,7 +179,7 @@ class Membership:
             self._stalled(late, now)
         while action := self._timers.pop(now):
             action(now)
-        return self._flush()
+        return self._outbox.flush()
 
     def heard(self, node: str, incarnation: int, now: float, pulse: Pulse | None = None) -> None:
         """A frame of any kind came from `node`; whoever speaks and is held dead is told so, at the next tick."""
@@ -201,7 +194,7 @@ class Membership:
         info = self._roster.members.get(node)
         if info is not None and node != self.node and info.state in LIVE:
             self._suspect(node, f"connection lost: {reason}", now, now)
-        return self._flush()
+        return self._outbox.flush()
 
     def announce(
         self, *, now: float, phase: Phase | None = None, control: str | None = None, data: str | None = None
@@ -209,7 +202,7 @@ class Membership:
         """Say something new about this node, under a higher incarnation."""
         given = {"phase": phase, "control": control, "data": data}
         self._publish(now, "announced", **{name: value for name, value in given.items() if value is not None})
-        return self._flush()
+        return self._outbox.flush()
 
     def leave(self, now: float) -> list[Instruction]:
         """Say goodbye to several at once; go on ticking for about a second so that the rest hear it."""
@@ -218,8 +211,8 @@ class Membership:
         self._spreader.stop()
         count = retransmit_limit(self._config, self._roster.live)
         for node in self._roster.order.sample(count, partial(self._roster.reachable, now=now)):
-            self._send(node, Gossip(News((self.record,))))
-        return self._flush()
+            self._outbox.send(node, Gossip(News((self.record,))))
+        return self._outbox.flush()
 
     # --- merging ----------------------------------------------------------------------------------------------------
 
@@ -230,7 +223,7 @@ class Membership:
         self._accused_at = -1
         for accusation in news.accusations:
             if not (len(accusation.node) == len(accusation.accuser) == len(self.node)):
-                self._refuse(source, "malformed")
+                self._outbox.refuse(source, "malformed")
                 return
             self._take_accusation(accusation, source, now, synced)
         for record in news.records:
@@ -242,7 +235,7 @@ class Membership:
     def _take_record(self, record: Record, source: str, now: float, synced: bool) -> bool:
         """Whether the rest of the message deserves to be read."""
         if len(record.key) != keys.KEY_BYTES:
-            self._refuse(source, "malformed")
+            self._outbox.refuse(source, "malformed")
             return False
         node = identify(record.key)
         info = self._roster.members.get(node)
@@ -252,7 +245,7 @@ class Membership:
             return True
         reason = objection(record, self.record.contract, self._horizon(now), self._verify)
         if reason:
-            self._refuse(source, reason)
+            self._outbox.refuse(source, reason)
             return reason not in ("malformed", "signature")
         if node == self.node:
             self._outbid(record, now)
@@ -267,13 +260,13 @@ class Membership:
     def _enter(self, node: str, record: Record, source: str, now: float) -> None:
         info = self._roster.enter(node, record, now)
         if info is None:
-            self._refuse(source, "full")
+            self._outbox.refuse(source, "full")
             return
         self._spreader.spread(node, info.accusation(node) if info.state in HELD else record, now)
         self._follow(node, info, now)
         self._spreader.tell(node, now)
         if info.state in LIVE:
-            self._report(node, None, info, f"introduced by {source[:10] or 'itself'}", now)
+            self._outbox.changed(now, node, None, info.state, f"introduced by {source[:10] or 'itself'}")
 
     def _replace(self, node: str, info: MemberInfo, record: Record, now: float) -> None:
         info.record = record
@@ -289,7 +282,7 @@ class Membership:
         if info is None:
             self._hint(accusation, now, synced)
         elif accusation.incarnation > info.record.incarnation and accusation.incarnation > self._horizon(now) - HOUR:
-            self._refuse(source, "incarnation")
+            self._outbox.refuse(source, "incarnation")
         elif accusation.incarnation >= info.record.incarnation:
             known = replace(accusation, dead=False) if synced and accusation.dead else accusation
             self._accuse(info, known, f"{'dead' if known.dead else 'suspect'}, says {known.accuser[:10]}", now)
@@ -342,7 +335,7 @@ class Membership:
     def _stalled(self, late: float, now: float) -> None:
         """This node stood still: nothing that ran out meanwhile counts against others."""
         if late > self._config.suspicion_floor:
-            self._out.append(Returned(f"stood still for {late:.0f} s"))
+            self._outbox.returned(f"stood still for {late:.0f} s")
         self._timers.shift(late)
         self._detector.forgive()
         self._detector.health.add(1)
@@ -352,11 +345,11 @@ class Membership:
 
     def _take_personally(self, accusation: Accusation, source: str, now: float) -> None:
         if accusation.incarnation >= self._horizon(now):
-            self._refuse(source, "incarnation")
+            self._outbox.refuse(source, "incarnation")
             return
         if accusation.dead and accusation.incarnation > self._buried and not self._me.has_left:
             self._buried = accusation.incarnation
-            self._out.append(Returned(f"held dead by {accusation.accuser[:10]}"))
+            self._outbox.returned(f"held dead by {accusation.accuser[:10]}")
         if accusation.incarnation >= self.record.incarnation:
             self._accused_at = max(self._accused_at, accusation.incarnation)
         else:
@@ -368,50 +361,30 @@ class Membership:
             self._detector.health.add(1)
             self._publish(now, "refuted", incarnation=self._accused_at + 1)
         if source:
-            self._send(source, Gossip(News((self.record,))))
+            self._outbox.send(source, Gossip(News((self.record,))))
 
     def _outbid(self, record: Record, now: float) -> None:
         """Our key said this, but not here: an earlier life whose incarnation was lost, or a second process with our key."""
         if now - self._outbid_last < self._config.probe_interval:
             return
         self._outbid_last = now
-        self._refuse(self.node, "conflict")
+        self._outbox.refuse(self.node, "conflict")
         self._publish(now, "outbid a word under the same key", incarnation=record.incarnation + 1)
 
     def _publish(self, now: float, reason: str, **changes: Any) -> None:
         following = {"incarnation": self.record.incarnation + 1} | changes
         self._me.record = self._sign(replace(self.record, **following))
         self._spreader.spread(self.node, self.record, now)
-        self._history.append(
-            (now, self.node, self._me.state, self._me.judge(), f"{reason}, incarnation {self.record.incarnation}")
-        )
+        said = f"{reason}, incarnation {self.record.incarnation}"
+        self._outbox.note(now, self.node, self._me.state, self._me.judge(), said)
         self._settle(self.node, self._me, reason, now)
 
     def _horizon(self, now: float) -> float:
         """The highest incarnation that isn't absurd: a day ahead of the clock that this node started with."""
         return (now - self._epoch) * 1000 + DAY
 
-    # --- instructions -----------------------------------------------------------------------------------------------
-
     def _settle(self, node: str, info: MemberInfo, reason: str, now: float) -> None:
         before = self._roster.settle(node, info, now)
         self._follow(node, info, now)
         if before is not info.state:
-            self._report(node, before, info, reason, now)
-
-    def _report(self, node: str, before: State | None, info: MemberInfo, reason: str, now: float) -> None:
-        self._history.append((now, node, before, info.state, reason))
-        self._out.append(Changed(node, before, info.state, reason))
-
-    def _refuse(self, source: str, reason: str) -> None:
-        self.refused[reason] += 1
-        if (source, reason) not in self._told and len(self._told) < HISTORY:
-            self._told.add((source, reason))
-            self._out.append(Refused(source, reason))
-
-    def _send(self, node: str, message: Message) -> None:
-        self._out.append(Send(node, message))
-
-    def _flush(self) -> list[Instruction]:
-        out, self._out = self._out, []
-        return out
+            self._outbox.changed(now, node, before, info.state, reason)
