@@ -111,11 +111,10 @@ def silent(node: p2p.Node) -> Iterator[None]:
 def test_a_joiner_begins_where_the_swarm_is(swarm: Callable[..., Swarm], algorithm: str) -> None:
     one = swarm(algorithm=algorithm)
     founder = one.add()
-    assert list(founder.sampler(range(10))) != list(founder.sampler(range(10)))
     one.train(25)
     state = copy.deepcopy([*one.models[0].state_dict().values(), *_moments(one.optimizers[0])])
     joiner = one.add(algorithm=None)
-    assert joiner.epoch == 2
+    assert joiner.epoch == founder.epoch
     assert joiner._agent.step_count == 25
     if algorithm == "async":  # a synchronous donor gives what it published last, before it mixed
         assert all(
@@ -206,8 +205,15 @@ def test_the_first_look_at_the_data_waits_for_the_members(swarm: Callable[..., S
     three = swarm(wait_for=3)
     for _ in range(3):
         three.add()
-    shares = three.each(lambda index: list(three.nodes[index].sampler(range(30))))
-    assert sorted(i for share in shares for i in share) == list(range(30))
+
+    def share(index: int) -> list[int]:
+        seen = []
+        for sample in three.nodes[index].sampler(range(30), chunk=5):
+            three.step(index)
+            seen.append(sample)
+        return seen
+
+    assert sorted(sample for seen in three.each(share) for sample in seen) == list(range(30))
 
 
 # --- the mean ----------------------------------------------------------------------------------------------------
