@@ -87,8 +87,8 @@ def test_no_secret_where_one_is_wanted(founder: p2p.Node) -> None:
 
 
 def test_a_secret_where_none_is_wanted() -> None:
-    with join() as open_to_all:
-        refused(p2p.SecretError, f"{open_to_all.address}: it has no secret", peers=[open_to_all.address], secret=SECRET)
+    with join() as open_to_all:  # who hangs up first decides what can be said
+        refused(p2p.SecretError, f"{open_to_all.address}: (it has no|wrong) secret", peers=[open_to_all.address], secret=SECRET)
 
 
 @pytest.mark.parametrize("listen", ["tcp://*:0", "tcp://0.0.0.0:7000", "tcp://192.0.2.1:0"])
