@@ -349,7 +349,7 @@ def test_loader_workers_that_fork_hold_no_socket(swarm: Callable[..., Swarm]) ->
     data = TcpSockets()
     assert data[0] > 0
     loader = DataLoader(data, batch_size=1, num_workers=2, sampler=node.sampler(data), multiprocessing_context="fork")
-    assert [int(sockets) for sockets in loader] == [0] * 4
+    assert {int(sockets) for sockets in loader} == {0}
     del loader
     two.train(3)
     assert node.last_step.step == 6
