@@ -6,11 +6,13 @@ python saver.py RUN STEPS EVERY KILLS    # before that, killed so many times whi
 
 import hashlib
 import logging
+import math
 import os
 import random
 import signal
 import sys
 import time
+import traceback
 import warnings
 from pathlib import Path
 
@@ -22,17 +24,17 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import p2p
 
-SAMPLES, BATCH, TOTAL = 90, 8, 1000
+SAMPLES, BATCH = 90, 8
 
 
-def main(run: Path, steps: int, every: int) -> None:
+def main(run: Path, steps: float, every: int) -> None:
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
     data = TensorDataset(torch.randn(SAMPLES, 6), torch.arange(SAMPLES) % 3)
     model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.ReLU(), nn.Linear(16, 3))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.02, total_steps=TOTAL)
+    scheduler = torch.optim.lr_scheduler.CyclicLR(optimizer, base_lr=0.001, max_lr=0.02, step_size_up=50)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=5)
     resume = run if any(run.glob("checkpoints/node-0/step-*")) else None
     os.environ["STARLINGS_RUN_DIR"] = str(run)
@@ -60,20 +62,39 @@ def main(run: Path, steps: int, every: int) -> None:
 def kill(run: Path, kills: int) -> int:
     """Start it again and again, each time killed in the middle of a write; the newest step there is at the end."""
     for _ in range(kills):
-        child = os.fork()
-        if child == 0:
-            main(run, TOTAL, 1)
-            os._exit(1)
-        deadline = time.monotonic() + 30
-        seen = set(run.glob("checkpoints/node-0/.tmp-*"))
-        wanted = len(seen) + random.randint(1, 4)
-        while len(seen) < wanted:
-            assert time.monotonic() < deadline, "no checkpoint is being written"
-            seen |= set(run.glob("checkpoints/node-0/.tmp-*"))
-        time.sleep(random.random() * 0.02)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        child = start(run)
+        try:
+            await_write(run, child)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
     return max(int(path.name[5:]) for path in run.glob("checkpoints/node-0/step-*"))
+
+
+def start(run: Path) -> int:
+    """A process that trains, with a checkpoint at every step, until it is killed."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        main(run, math.inf, 1)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def await_write(run: Path, child: int) -> None:
+    """Return at some moment of one of the child's next few writes."""
+    deadline = time.monotonic() + 30
+    seen = set(run.glob("checkpoints/node-0/.tmp-*"))
+    wanted = len(seen) + random.randint(1, 4)
+    while len(seen) < wanted:
+        assert os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None, "it ended by itself: see above"
+        assert time.monotonic() < deadline, "no checkpoint is being written"
+        time.sleep(0.0005)
+        seen |= set(run.glob("checkpoints/node-0/.tmp-*"))
+    time.sleep(random.random() * 0.02)
 
 
 if __name__ == "__main__":
