@@ -284,7 +284,7 @@ class Swaps:
         group: list[int] = []
         partner = ""
         for i, chosen in self._choices(now):
-            if group and (chosen != partner or not self._joins(group, i)):
+            if group and (chosen != partner or not self._joins(group, i, self.link(partner).message)):
                 yield self._start(partner, group, now)
                 group = []
             partner, group = chosen, [*group, i]
@@ -322,10 +322,10 @@ class Swaps:
 
         return serves
 
-    def _joins(self, group: Sequence[int], i: int) -> bool:
+    def _joins(self, group: Sequence[int], i: int, limit: int) -> bool:
         last = self.blocks[group[-1]]
         nbytes = sum(self.blocks[g].nbytes for g in group) + self.blocks[i].nbytes
-        fits = nbytes <= self.config.message_bytes and len(group) < BLOCKS
+        fits = nbytes <= limit and len(group) < BLOCKS
         return i == group[-1] + 1 and self.blocks[i].run == last.run and fits
 
     def _start(self, partner: str, group: Sequence[int], now: float) -> Opened:

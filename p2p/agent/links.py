@@ -1,7 +1,8 @@
 """What a node keeps about one neighbour: bytes under way, measured round trip and bandwidth, and the credit that follows.
 
-Measured from the node's own acknowledgements, without probing traffic: each receipt gives one round trip and one
-delivery rate (bytes delivered between its sending and its receipt, over that time; Cardwell et al., "BBR", 2016).
+Measured from the node's own acknowledgements, without probing traffic: each receipt gives one delivery rate (bytes
+delivered between its sending and its receipt, over that time); a link that is never idle is let run dry now and then for
+its round trip (Cardwell et al., "BBR", 2016).
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from dataclasses import dataclass, field
 
 from p2p.config import ExchangeConfig
 
-WINDOW = 16  # receipts that the measurements look back on
+WINDOW = 16  # receipts that the rate looks back on
+ALONE = 4  # round trips looked back on
+HOLD = 0.25  # seconds that one message may hold a link
+STALE = 5.0
+"""Seconds after which a link that was never idle is let run dry, to measure its round trip again."""
 
 
 @dataclass(slots=True)
@@ -23,6 +28,7 @@ class Parcel:
     nbytes: int
     sent: float
     delivered: int  # bytes that the link had delivered when this one left
+    alone: bool  # nothing else was under way: its round trip holds no waiting for others
 
 
 @dataclass(slots=True)
@@ -35,13 +41,18 @@ class Link:
     delivered: int = 0
     under_way: int = 0
     parcels: dict[int, Parcel] = field(default_factory=dict)
-    round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=ALONE))
+    measured: float = math.inf  # when the round trip was, last
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    stale: bool = False  # the round trip was not measured for long
     full_until: float = 0.0  # the transport had no room; tried again then, or after a receipt
 
     @property
     def round_trip(self) -> float:
-        """The least recent round trip, which holds the least waiting; 0 before the first receipt."""
+        """The least of the last round trips of parcels that left alone; 0 before the first receipt.
+
+        Those that queued behind others show the credit, not the link: credit would grow by its own making.
+        """
         return min(self.round_trips, default=0.0)
 
     @property
@@ -50,16 +61,23 @@ class Link:
         return max(self.rates, default=0.0)
 
     @property
+    def message(self) -> int:
+        """Bytes of the longest message: what the link carries while others can wait for it."""
+        if not self.rates:
+            return self.config.message_bytes
+        return min(max(int(self.bandwidth * HOLD), self.config.block_bytes), self.config.message_bytes)
+
+    @property
     def credit(self) -> int:
         """Bytes that may be under way: twice bandwidth x round trip, so that a faster link shows itself, and a message."""
-        if not self.rates:
+        if not self.round_trips:
             return self.config.credit_start
-        room = int(2 * self.bandwidth * self.round_trip) + self.config.block_bytes
-        return min(max(room, self.config.block_bytes), self.config.credit_max)
+        return min(int(2 * self.bandwidth * self.round_trip) + self.message, self.config.credit_max)
 
     def room(self, nbytes: int) -> bool:
         """Whether so many bytes may leave now; an idle link always takes a block."""
-        return not self.full_until and self.under_way + nbytes <= self.credit
+        held = self.full_until or (self.stale and self.parcels)
+        return not held and self.under_way + nbytes <= self.credit
 
     @property
     def idle(self) -> bool:
@@ -73,7 +91,7 @@ class Link:
         return self.full_until > 0
 
     def leave(self, exchange: int, nbytes: int, now: float) -> None:
-        self.parcels[exchange] = Parcel(exchange, nbytes, now, self.delivered)
+        self.parcels[exchange] = Parcel(exchange, nbytes, now, self.delivered, alone=not self.parcels)
         self.under_way += nbytes
 
     def receipt(self, exchange: int, now: float) -> Parcel | None:
@@ -83,8 +101,11 @@ class Link:
             return None
         self.delivered += parcel.nbytes
         elapsed = max(now - parcel.sent, 1e-6)
-        self.round_trips.append(elapsed)
         self.rates.append((self.delivered - parcel.delivered) / elapsed)
+        if parcel.alone:
+            self.round_trips.append(elapsed)
+            self.measured = now
+        self.stale = now > self.measured + STALE
         return parcel
 
     def unsend(self, exchange: int) -> Parcel | None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from p2p.agent.links import WINDOW, Link
+from p2p.agent.links import STALE, WINDOW, Link
 from p2p.config import ExchangeConfig
 
 CONFIG = ExchangeConfig(block_bytes=100, credit_start=1000, credit_max=5000, floor=0.3)
@@ -32,8 +32,8 @@ def test_before_the_first_receipt() -> None:
     ("deliveries", "round_trip", "bandwidth", "credit"),
     [
         ([(200, 0.5)], 0.5, 400.0, 500),  # 2 x 400 x 0.5 + 100
-        ([(200, 0.5), (600, 1.0)], 0.5, 600.0, 700),  # the least round trip, the best rate
-        ([(1, 0.001)], 0.001, 1000.0, 102),
+        ([(200, 0.5), (600, 1.0)], 0.5, 600.0, 750),  # the least round trip, the best rate; a message is a quarter of a second
+        ([(1, 0.001)], 0.001, 1000.0, 252),
         ([(10_000, 0.1)], 0.1, 100_000.0, 5000),  # at most
     ],
 )
@@ -53,6 +53,36 @@ def test_parcels_under_way_together_share_the_bandwidth() -> None:
         shared.receipt(i, 0.1 * (i + 1))
     assert shared.bandwidth == pytest.approx(1000.0)
     assert shared.round_trip == pytest.approx(0.1)
+
+
+def test_what_queued_behind_others_is_no_round_trip() -> None:
+    """Credit doesn't grow by its own making: ten bursts, each twice as long, and the round trip stays that of a message."""
+    fresh, now = link(), 0.0
+    for burst in range(10):
+        for i in range(2**burst):
+            fresh.leave(2**burst + i, 100, now)
+        for i in range(2**burst):
+            now += 0.1
+            fresh.receipt(2**burst + i, now)
+    assert fresh.round_trip == pytest.approx(0.1)
+    assert fresh.credit == 2 * 100 + 250
+
+
+def test_a_link_that_is_never_idle_runs_dry_after_a_while_and_is_measured_again() -> None:
+    busy = link((100, 0.1))
+    busy.leave(1, 100, 0.1)
+    for i in range(2, 60):
+        busy.leave(i, 100, 0.1 * i - 0.05)
+        busy.receipt(i - 1, 0.1 * i)
+        assert busy.stale == (0.1 * i > 0.2 + STALE), "the parcel that left alone came at 0.2"
+    assert not busy.room(1)
+    busy.receipt(59, 6.0)
+    assert busy.room(200), "dry"
+    busy.leave(60, 100, 6.0)
+    assert not busy.room(1)
+    busy.receipt(60, 6.3)
+    assert not busy.stale
+    assert list(busy.round_trips) == pytest.approx([0.1, 0.1, 0.3])
 
 
 def test_a_link_that_becomes_ten_times_slower_is_known_for_it_within_its_window() -> None:
