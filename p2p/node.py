@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import torch
 from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.amp import GradScaler
@@ -393,5 +394,9 @@ class Node:
 def _scale(model: nn.Module) -> float:
     """Root mean square of the trainable parameters."""
     parameters = [p for p in model.parameters() if p.requires_grad and p.numel()]
-    squares = sum(float(p.detach().double().square().sum()) for p in parameters)
+    squares = sum(float(torch.linalg.vector_norm(p.detach(), dtype=_wide(p))) ** 2 for p in parameters)  # copies nothing
     return math.sqrt(squares / max(sum(p.numel() for p in parameters), 1))
+
+
+def _wide(p: Tensor) -> torch.dtype:
+    return torch.promote_types(p.dtype, torch.float32)

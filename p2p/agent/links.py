@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from p2p.config import ExchangeConfig
 
 WINDOW = 16  # receipts that the rate looks back on
-ALONE = 4  # round trips looked back on
+ALONE = 16  # round trips looked back on
 HOLD = 0.25  # seconds that one message may hold a link
 STALE = 5.0
 """Seconds after which a link that was never idle is let run dry, to measure its round trip again."""
