@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+
+CHUNK = 1 << 18
+"""Elements worked on at a time, 1 MiB of float32: what one pass has written the next one finds in the cache."""
+
+
+class Form(Enum):
+    """What of a value survives, and so how it may travel."""
+
+    VALUES = "values"
+    """All of it, nearly: values may be sent as they are."""
+    CHANGES = "changes"
+    """A contraction: |x - Q(x)|^2 <= (1 - delta) |x|^2 with delta > 0. Of use for differences alone, which shrink."""
+    PART = "part"
+    """Exact on a part of the space, nothing of the rest: the projection that the head of a piece names."""
 
 
 class Codec(Protocol):
@@ -16,14 +33,60 @@ class Codec(Protocol):
     def name(self) -> str:
         """The name that travels."""
 
+    @property
+    def form(self) -> Form: ...
+
     def nbytes(self, elements: int, dtype: torch.dtype) -> int:
-        """Bytes of a piece on the wire, exactly."""
+        """Bytes of a piece on the wire, exactly; a multiple of 4 where the codec uses more than the dtype's alignment."""
 
     def encode(self, x: Tensor, data: Tensor) -> None:
-        """Write the finite (elements,) `x` to the (nbytes,) uint8 `data`; what decodes from it is finite."""
+        """Write the finite (elements,) `x` to the (nbytes,) uint8 `data`; what decodes from it is finite.
+
+        Of a `Partial` codec the head of `data` has been written before, and stays.
+        """
 
     def decode(self, data: Tensor, out: Tensor) -> Tensor:
-        """The (elements,) values of the (nbytes,) uint8 `data`, in the dtype of `out`: in `out`, or a view of `data`."""
+        """The (elements,) values of the (nbytes,) uint8 `data`, in the dtype of `out`: in `out`, or a view of `data`.
+
+        A `Partial` codec replaces only its part of what `out` holds.
+        """
+
+
+class Partial(Codec, Protocol):
+    """A codec of the form PART. A piece is a head, which names the projection, then x within it."""
+
+    @property
+    def warm(self) -> bool:
+        """Whether the next head of a block is the better for its last answer."""
+
+    def head(self, elements: int) -> int:
+        """Bytes of it."""
+
+    def begin(self, data: Tensor, elements: int, seed: int, last: Tensor | None) -> None:
+        """Write the head of a new piece: drawn from the 63-bit `seed`, and following the piece of the `last` answer."""
+
+    def magnify(self, elements: int) -> float:
+        """A difference's expected squared norm over that of its part."""
+
+
+def chunks(*tensors: Tensor, per: int = CHUNK) -> Iterator[tuple[Tensor, ...]]:
+    """The tensors in step, cut along their first dimension."""
+    if tensors[0].shape[0] <= per:
+        yield tensors
+    else:
+        yield from zip(*(torch.split(tensor, per) for tensor in tensors), strict=True)
+
+
+_rooms = threading.local()
+
+
+def scratch(like: Tensor) -> Tensor:
+    """Room of a chunk's size at most, each thread's own: what it held before the next call is gone then."""
+    room: Tensor | None = getattr(_rooms, str(like.dtype), None)
+    if room is None or room.numel() < like.numel():
+        room = torch.empty(max(like.numel(), CHUNK), dtype=like.dtype)
+        setattr(_rooms, str(like.dtype), room)
+    return room[: like.numel()].view(like.shape)
 
 
 def readable(data: memoryview | bytes) -> Tensor:

@@ -10,48 +10,40 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from optim.codec.base import Form, scratch
+from optim.codec.groups import LARGEST, SMALLEST, count, rows
+
 GROUP = 1024
 LEVELS = 127
-SMALLEST, LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 
 class Int8:
     """The error of an element is at most 1/254 of the largest magnitude in its group."""
 
     name = "int8"
+    form = Form.VALUES
 
     def nbytes(self, elements: int, dtype: torch.dtype) -> int:
-        return 4 * _groups(elements) + -(-elements // 4) * 4
+        return 4 * count(elements, GROUP) + -(-elements // 4) * 4
 
     def encode(self, x: Tensor, data: Tensor) -> None:
         scales, levels = _split(data, x.numel())
-        data[scales.numel() * 4 + levels.numel() :] = 0
-        for group, scale, level in _rows(x, scales, levels):
-            scale.copy_(group.abs().amax(1, keepdim=True).div_(LEVELS).clamp_(SMALLEST, LARGEST))
-            level.copy_((group / scale).round_().clamp_(-LEVELS, LEVELS))
+        if x.numel() % 4:
+            data[scales.numel() * 4 + levels.numel() :] = 0
+        for scale, group, level in rows(GROUP, scales, x, levels):
+            work = torch.abs(group, out=scratch(group))
+            scale.copy_(work.amax(1, keepdim=True).div_(LEVELS).clamp_(SMALLEST, LARGEST))
+            torch.div(group, scale, out=work).round_()
+            level.copy_(work if x.dtype is torch.float32 else work.clamp_(-LEVELS, LEVELS))  # doubles may exceed the scale
 
     def decode(self, data: Tensor, out: Tensor) -> Tensor:
-        for group, scale, level in _rows(out, *_split(data, out.numel())):
+        scales, levels = _split(data, out.numel())
+        for scale, group, level in rows(GROUP, scales, out, levels):
             group.copy_(level).mul_(scale)
         return out
 
 
-def _groups(elements: int) -> int:
-    return -(-elements // GROUP)
-
-
 def _split(data: Tensor, elements: int) -> tuple[Tensor, Tensor]:
     """The scales and the integers within a piece."""
-    at = 4 * _groups(elements)
+    at = 4 * count(elements, GROUP)
     return data[:at].view(torch.float32), data[at : at + elements].view(torch.int8)
-
-
-def _rows(x: Tensor, scales: Tensor, levels: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Two-dimensional views, a group per row: of all whole groups, and of the shorter last one."""
-    whole = x.numel() // GROUP
-    cut, rows = whole * GROUP, []
-    if whole:
-        rows.append((x[:cut].view(whole, GROUP), scales[:whole, None], levels[:cut].view(whole, GROUP)))
-    if cut < x.numel():
-        rows.append((x[None, cut:], scales[whole:, None], levels[None, cut:]))
-    return rows

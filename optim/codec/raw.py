@@ -5,11 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from optim.codec.base import Form
+
 
 class Raw:
     """No loss, no work, and nothing to copy on arrival."""
 
     name = "raw"
+    form = Form.VALUES
 
     def nbytes(self, elements: int, dtype: torch.dtype) -> int:
         return elements * dtype.itemsize
