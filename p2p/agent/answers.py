@@ -61,11 +61,13 @@ class Answers:
         shelf = self._shelves.get(partner, Shelf())
         return [shelf.take(e) for e in dict.fromkeys(exchanges) if e in shelf.answers]
 
-    def partners(self, live: Container[str]) -> None:
-        """Drop the answers of who is gone. Their ids stay known while there is room: they may come back."""
+    def partners(self, live: Container[str]) -> list[object]:
+        """Drop the answers to who is gone, and return them. Their ids stay known while there is room: they may come back."""
+        gone = [shelf for p, shelf in self._shelves.items() if p not in live]
         self._shelves = {p: shelf for p, shelf in self._shelves.items() if p in live}
         if len(self._seen) > REMEMBERED:
             self._seen = {p: newest for p, newest in self._seen.items() if p in live}
+        return [answer for shelf in gone for _, answer in shelf.answers.values()]
 
     def validate_state(self) -> None:
         """Raises AssertionError where it contradicts itself."""

@@ -112,18 +112,21 @@ class Swaps:
 
     # --- the view --------------------------------------------------------------------------------------------------
 
-    def partners(self, live: Mapping[str, object]) -> None:
-        """The view changed: forget who is not in it; swaps open with them stay unanswered, which is counted."""
+    def partners(self, live: Mapping[str, object]) -> list[object]:
+        """The view changed: forget who is not in it; swaps open with them stay unanswered, which is counted.
+
+        Returns the answers that nobody will ask for again.
+        """
         for exchange in [e for e, o in self._open.items() if o.opened.partner not in live]:
             self.tally.moved += self._close(exchange).opened.count
         for gone in [p for p in {*self.links, *self._receipts} if p not in live]:
             self.links.pop(gone, None)
             self._receipts.pop(gone, None)
-        self._answers.partners(live)
         for block in self.blocks:
             block.debts = {p: d for p, d in block.debts.items() if p in live}
             block.chosen = False  # other rows: who was alone may have a partner now
         self._wake_waiting()
+        return self._answers.partners(live)
 
     def link(self, partner: str) -> Link:
         return self.links.setdefault(partner, Link(self.config))

@@ -110,7 +110,7 @@ class Swapper:
         """The view changed."""
         self._seat = seat
         self.pace.keep(seat.ids)
-        self.swaps.partners(seat.ids)
+        self._free(self.swaps.partners(seat.ids))
 
     def tick(self, now: float) -> None:
         """Send what is due."""

@@ -54,3 +54,24 @@ def test_what_has_left_already_is_free_at_once() -> None:
     buffer = staging.take(1)
     staging.give(buffer, sent)
     assert staging.take(1) is buffer
+
+
+def test_sizes_that_are_no_longer_asked_for_make_room() -> None:
+    staging = Staging()
+    for size in (1024, 512, 256, 2048):
+        buffers = [staging.take(size) for _ in range(4096 // size)]
+        assert staging.nbytes == 4096
+        for buffer in buffers:
+            staging.give(buffer)
+    assert id(staging.take(2048)) in map(id, buffers)
+
+
+def test_what_is_out_is_never_taken_back() -> None:
+    staging = Staging()
+    small = [staging.take(256) for _ in range(4)]
+    staging.give(small.pop())
+    assert staging.take(512).numel() == 512
+    assert staging.nbytes == 3 * 256 + 512
+    for buffer in small:
+        staging.give(buffer)
+    assert staging.take(256) is small[-1]
