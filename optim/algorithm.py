@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from topology import SpecError
 
@@ -32,12 +33,14 @@ class Vector:
 
     name: str
     shared: bool = False
+    wide: bool = False  # at least 32 bits, for sums of small changes
 
 
 @dataclass(slots=True)
 class Step:
     """One group of parameters in one step: what the hooks work on. `step["u"]` is the vector of that name."""
 
+    optimizer: Optimizer
     group: dict[str, Any]  # of the optimizer
     x: Tensors
     vectors: Mapping[str, Tensors]
@@ -45,6 +48,7 @@ class Step:
     since: int = 0  # steps since the last exchange, this one included
     due: bool = True  # an exchange follows this step
     staleness: float = 0.0  # steps that the partners were behind in the last exchange
+    span: float = 1.0  # how long an own step takes, in step times of the neighbourhood
 
     @property
     def g(self) -> Tensors:
@@ -78,6 +82,8 @@ class Algorithm:
     """The exchange takes place between `before` and the optimizer, `after` and `mixed` with it."""
     plain: ClassVar[bool] = False
     """Made for SGD without momentum of its own."""
+    partial: ClassVar[bool] = False
+    """It may leave parameters out: those of further optimizers, and all while gradients are scaled."""
     corrects: ClassVar[tuple[str, ...]] = ()
     """Vectors whose sum over the members must be 0: they begin anew, all in the same round, when the view has changed."""
 

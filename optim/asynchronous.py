@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from optim.algorithm import Step
-from optim.quasi_global import WithMomentum
+from optim.momentum import WithMomentum
 from optim.registry import register
 from optim.staleness import explicit_momentum
 
@@ -28,6 +28,7 @@ class Async(WithMomentum):
 
     exchange: ClassVar[Literal["swap", "push", "mass"]] = "swap"
 
+    momentum: Literal["shared", "tracked", "local", "quasi-global"] = "tracked"
     partners: Literal["rotating", "random"] = "rotating"
     target: float = 0.0
 
@@ -43,5 +44,5 @@ class Async(WithMomentum):
 class AdPsgd(Async):
     """Lian et al. (2018), as published: random partners, local momentum, the gradient of the model before the swap."""
 
-    momentum: Literal["shared", "local", "quasi-global"] = "local"
+    momentum: Literal["shared", "tracked", "local", "quasi-global"] = "local"
     partners: Literal["rotating", "random"] = "random"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optim.quasi_global import WithMomentum
+from optim.momentum import WithMomentum
 from optim.registry import register
 from optim.synchronous import Synchronous
 

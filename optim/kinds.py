@@ -48,6 +48,8 @@ class Slot:
     scalar: bool = False  # else of the parameter's shape and dtype
     initial: float = 0.0
     exists: Callable[[Group], bool] = lambda group: True
+    hold: Callable[[Group], float] | None = None
+    """Of a first moment m that averages gradients: a gradient larger by hold x m would keep m as it is."""
 
 
 def _amsgrad(group: Group) -> bool:
@@ -66,19 +68,35 @@ def _uncentered(group: Group) -> bool:
     return not group["centered"]
 
 
+def _hold_sum(group: Group) -> float:
+    """m <- momentum m + (1 - dampening) g."""
+    rest = 1 - float(group["dampening"])
+    return _sign(group) * (1 - float(group["momentum"])) / rest if rest else 0.0
+
+
+def _hold_mean(group: Group) -> float:
+    """m <- b m + (1 - b) g."""
+    return _sign(group)
+
+
+def _sign(group: Group) -> float:
+    return -1.0 if group.get("maximize") else 1.0
+
+
 STEP = Slot("step", Kind.COUNTER, scalar=True)
-MOMENTS = (STEP, Slot("exp_avg", Kind.SIGNED), Slot("exp_avg_sq", Kind.NONNEGATIVE))
+FIRST = Slot("exp_avg", Kind.SIGNED, hold=_hold_mean)
+MOMENTS = (STEP, FIRST, Slot("exp_avg_sq", Kind.NONNEGATIVE))
 ADAM = (*MOMENTS, Slot("max_exp_avg_sq", Kind.NONNEGATIVE, exists=_amsgrad))
 
 TABLE: dict[type[Optimizer], tuple[Slot, ...]] = {
-    torch.optim.SGD: (Slot("momentum_buffer", Kind.SIGNED, exists=_momentum),),
+    torch.optim.SGD: (Slot("momentum_buffer", Kind.SIGNED, exists=_momentum, hold=_hold_sum),),
     torch.optim.Adam: ADAM,
     torch.optim.AdamW: ADAM,
     torch.optim.RAdam: MOMENTS,
     # The running product of the decays corrects the bias of young moments; where it is laid out here, they come from
     # the swarm and are old: 0 corrects nothing.
     torch.optim.NAdam: (*MOMENTS, Slot("mu_product", None, scalar=True)),
-    torch.optim.Adamax: (STEP, Slot("exp_avg", Kind.SIGNED), Slot("exp_inf", Kind.NONNEGATIVE)),
+    torch.optim.Adamax: (STEP, FIRST, Slot("exp_inf", Kind.NONNEGATIVE)),
     # The centered form takes the root of square_avg - grad_avg^2, which is negative where one of the two has travelled
     # and the other has not yet: neither is shared.
     torch.optim.RMSprop: (
@@ -90,7 +108,7 @@ TABLE: dict[type[Optimizer], tuple[Slot, ...]] = {
     ),
     torch.optim.Adagrad: (STEP, Slot("sum", Kind.NONNEGATIVE)),
     torch.optim.Adadelta: (STEP, Slot("square_avg", Kind.NONNEGATIVE), Slot("acc_delta", Kind.NONNEGATIVE)),
-    torch.optim.Muon: (Slot("momentum_buffer", Kind.SIGNED),),
+    torch.optim.Muon: (Slot("momentum_buffer", Kind.SIGNED, hold=_hold_mean),),
     torch.optim.LBFGS: (),  # its curvature pairs make sense only on the node that measured them
 }
 """The state of each known optimizer. By exact class: a subclass may keep other state."""
@@ -100,6 +118,11 @@ def slots(optimizer: Optimizer, group: Group) -> tuple[Slot, ...] | None:
     """What this optimizer keeps for a parameter of this group; None for an unknown optimizer."""
     known = TABLE.get(type(optimizer))
     return None if known is None else tuple(slot for slot in known if slot.exists(group))
+
+
+def first_moment(optimizer: Optimizer, group: Group) -> Slot | None:
+    """The moment that averages this group's gradients; None where there is none, or the optimizer is unknown."""
+    return next((slot for slot in slots(optimizer, group) or () if slot.hold is not None), None)
 
 
 def scalar_dtype(group: Group) -> torch.dtype:

@@ -42,6 +42,7 @@ class Pace:
 
     def __init__(self) -> None:
         self.step = 0
+        self.span = 1.0  # an own step, in step times of the neighbourhood
         self._last: float | None = None
         self._own: deque[float] = deque(maxlen=16)
         self._theirs: dict[str, float] = {}
@@ -59,6 +60,7 @@ class Pace:
         """The trainer finished a step."""
         if self._last is not None:
             self._own.append(now - self._last)
+            self.span = self.own / around if (around := self.neighbourhood()) else 1.0
         self._last, self.step = now, step
 
     def heard(self, partner: str, pulse: Pulse) -> None:

@@ -231,8 +231,9 @@ class Agent:
 
     def before(self) -> None:
         """Gradients are there: the algorithm sees them before the optimizer does."""
-        assert self.task is not None
-        self.task.method.before(self.step_count + 1, self.report.staleness if self.report else 0.0)
+        assert self.task is not None and self.exchange is not None
+        staleness = self.report.staleness if self.report else 0.0
+        self.task.method.before(self.step_count + 1, staleness, self.exchange.pace.span)
 
     def offer(self) -> None:
         """Trainer and agent meet."""

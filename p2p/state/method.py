@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from optim import Algorithm, Kind, Step
+from optim import Algorithm, Kind, Step, Vector
 from p2p.errors import ConfigError, StateError
 from p2p.state.mass import Mass
 from p2p.state.shards import Shards
-from p2p.state.sources import Source, collect
+from p2p.state.sources import HALVES, Source, collect
 
 
 class Held:
@@ -47,7 +47,10 @@ class Method:
         names = {source.create(): source.name for source in collected if source.kind is Kind.PARAMETER}
         self._optimizers = tuple(optimizers)
         self._steps = [
-            step for optimizer in optimizers for group in optimizer.param_groups if (step := _step(algorithm, group, names)).x
+            step
+            for optimizer in (optimizers[:1] if algorithm.partial else optimizers)
+            for group in optimizer.param_groups
+            if (step := _step(algorithm, optimizer, group, names)).x
         ]
         self._anew = torch.zeros((), dtype=torch.float64)  # the round after which corrections begin anew
         self._proposed = self._acted = 0.0
@@ -64,16 +67,18 @@ class Method:
             return Mass(self.sources, block_bytes=block_bytes)
         return Shards(self.sources, block_bytes=block_bytes, live=self.algorithm.exchange == "swap")
 
-    def before(self, step: int, staleness: float) -> None:
-        """The optimizer is about to take `step`; `staleness` is what the last exchange found."""
-        if self.algorithm.vectors() and self._scaled():
+    def before(self, step: int, staleness: float = 0.0, span: float = 1.0) -> None:
+        """The optimizer is about to take `step`; `staleness` is what the last exchange found, `span` see `Step`."""
+        scaled = bool(self.algorithm.vectors()) and self._scaled()
+        if scaled and not self.algorithm.partial:
             raise StateError(f"algorithm {self.algorithm.name!r} needs unscaled gradients: use GradScaler without fused=True")
         self._since += 1
         self.due = self._since >= self.algorithm.interval(step)
         for s in self._steps:
             s.lr = float(s.group["lr"])
-            s.since, s.due, s.staleness = self._since, self.due, staleness
-        self._call(self.algorithm.before)
+            s.since, s.due, s.staleness, s.span = self._since, self.due, staleness, span
+        if not scaled:
+            self._call(self.algorithm.before)
 
     def after(self) -> None:
         """The optimizer has stepped; if `due`, the exchange follows."""
@@ -132,14 +137,18 @@ class Method:
             yield Held("algorithm.anew", Kind.COUNTER, self._anew)
 
 
-def _step(algorithm: Algorithm, group: dict[str, Any], names: Mapping[Tensor, str]) -> Step:
+def _step(algorithm: Algorithm, optimizer: Optimizer, group: dict[str, Any], names: Mapping[Tensor, str]) -> Step:
     x = [p for p in group["params"] if p in names]
-    vectors = {v.name: [torch.zeros_like(p, requires_grad=False) for p in x] for v in algorithm.vectors()}
-    return Step(group, x, vectors)
+    return Step(optimizer, group, x, {v.name: [_zeros(v, p) for p in x] for v in algorithm.vectors()})
+
+
+def _zeros(vector: Vector, like: Tensor) -> Tensor:
+    dtype = torch.float32 if vector.wide and like.dtype in HALVES else like.dtype
+    return torch.zeros_like(like, dtype=dtype, requires_grad=False)
 
 
 def _refuse(algorithm: Algorithm, optimizers: Sequence[Optimizer]) -> None:
-    if algorithm.vectors() and len(optimizers) > 1:
+    if algorithm.vectors() and len(optimizers) > 1 and not algorithm.partial:
         raise ConfigError(f"algorithm {algorithm.name!r} follows one optimizer; give it one, or use async or gossip")
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     if algorithm.plain and any(group.get("momentum") or "betas" in group for group in groups):

@@ -62,6 +62,18 @@ def gossip_with_momentum(p: Problem, steps: int, sign: float, shared: bool) -> A
     return x
 
 
+def tracked_momentum(p: Problem, steps: int, sign: float, forget: float = 0.0) -> Array:
+    """m <- beta m + g + (1 - beta) d; x <- W (x - lr m); d <- (1 - forget) d + W m - m; m <- W m."""
+    x, m, d = p.start, np.zeros_like(p.start), np.zeros_like(p.start)
+    for t in range(steps):
+        d = (1 - forget) * d
+        m = BETA * m + p.gradient(x) + sign * (1 - BETA) * d
+        x = p.mix(t) @ (x - p.lr(t) * m)
+        mixed = p.mix(t) @ m
+        m, d = mixed, d + mixed - m
+    return x
+
+
 def overlapped(p: Problem, steps: int, sign: float) -> Array:
     """x <- W x - lr g(x); what was published after the last step is not combined yet."""
     x, published = p.start, None

@@ -54,6 +54,8 @@ CASES = [
     Case(f"gossip:{OFF}", recursions.gossip, "exponential", 7),
     Case(f"gossip:{OFF}", recursions.shared_momentum, lr=0.01, momentum=0.9),
     Case(f"gossip:{OFF},momentum=local", recursions.local_momentum, "ring", 8, lr=0.01, momentum=0.9),
+    Case(f"gossip:{OFF},momentum=tracked,forget=0", recursions.tracked_momentum, "ring", 8, lr=0.01, momentum=0.9),
+    Case(f"gossip:{OFF},momentum=tracked,forget=0.1", partial(recursions.tracked_momentum, forget=0.1), lr=0.01, momentum=0.9),
     Case(f"gossip:{OFF},overlap=yes", recursions.overlapped, "one-peer-exponential", 8),
     Case(f"gossip:{OFF},momentum=quasi-global", recursions.quasi_global),
     Case(f"local:{OFF},period=4", partial(recursions.local, period=4), "complete", 5, lr=0.01, momentum=0.9),

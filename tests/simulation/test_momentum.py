@@ -52,7 +52,8 @@ def swarm(
 
 
 @pytest.mark.parametrize(
-    "algorithm", ["async", "async:momentum=local", "async:momentum=quasi-global", "ad-psgd", "async:period=3"]
+    "algorithm",
+    ["async", "async:momentum=shared", "async:momentum=local", "async:momentum=quasi-global", "ad-psgd", "async:period=3"],
 )
 def test_the_mean_moves_by_local_updates_only(algorithm: str) -> None:
     run = swarm(algorithm, Measured(64, 1)).run(steps=40, quiet=3.0)

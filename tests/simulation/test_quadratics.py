@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 import optim
 import topology
+from p2p.net.physics import Line, Underlay
 from p2p.sim.compute import Paced, Pause
 from p2p.sim.faults import Kill
 from p2p.sim.swarm import SimulatedSwarm
@@ -73,6 +76,35 @@ def test_corrections_heal_after_losses() -> None:
     swarm.run(seconds=16.0)
     assert any(report.skipped for node in swarm.nodes for report in node.reports)
     assert float((swarm.vectors() - work.minimum).square().mean().sqrt()) < 1e-3
+
+
+def asynchronous(algorithm: str, seconds: float, faults: Sequence[Kill] = ()) -> float:
+    """Distance to the optimum of those who live, of swaps among five nodes, one of them three times slower."""
+    work = Quadratics(5, learning_rate=0.01, momentum=0.9)
+    swarm = SimulatedSwarm(
+        5,
+        seed=1,
+        algorithm=algorithm,
+        workload=work,
+        compute=Paced(mean=1.0, variation=0.2, slow={0: 3.0}, seed=1),
+        underlay=Underlay(1, access=Line(latency=0.05)),
+        faults=faults,
+    )
+    swarm.run(seconds=seconds)
+    optimum = Quadratics(len(swarm.living)).minimum
+    return float((swarm.vectors() - optimum).square().mean().sqrt())
+
+
+def test_swaps_with_tracked_momentum_reach_the_optimum_though_one_node_is_slow() -> None:
+    """Whatever the timing: shared momentum alone favours whoever steps more often."""
+    assert asynchronous("async:forget=0", 250.0) < 1e-4
+    assert asynchronous("async", 150.0) < 0.05
+    assert asynchronous("async:momentum=shared", 150.0) > 0.1
+
+
+def test_what_a_death_takes_along_is_forgotten() -> None:
+    assert asynchronous("async", 250.0, [Kill(4, at=20.5)]) < 0.08
+    assert asynchronous("async:forget=0", 250.0, [Kill(4, at=20.5)]) > 0.12
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ def test_every_name_makes_one_that_says_its_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "payloads", "vectors"),
     [
-        ("async", 1, 0),
+        ("async", 1, 1),
+        ("async:momentum=shared", 1, 0),
         ("async:momentum=quasi-global", 1, 2),
         ("gossip", 1, 0),
         ("local:period=16", 1, 0),
