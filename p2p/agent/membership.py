@@ -327,6 +327,8 @@ class Membership:
         """A suspicion runs exactly while its subject is suspect; the dead are reaped, and now and then called."""
         if info.state is State.SUSPECT and node not in self._docket:
             self._docket.open(node, info.accuser, now)
+            if info.accuser != self.node:
+                self._detector.second(node)
         elif info.state is not State.SUSPECT:
             self._docket.close(node)
         if info.state not in LIVE:

@@ -17,6 +17,7 @@ class ProbeOrder:
         self._rng = rng
         self._nodes: list[str] = []
         self._position = 0
+        self._urgent: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -32,12 +33,22 @@ class ProbeOrder:
 
     def discard(self, node: str) -> None:
         """A node that was in it."""
+        self._urgent.pop(node, None)
         place = self._nodes.index(node)
         del self._nodes[place]
         self._position -= place < self._position
 
+    def hasten(self, node: str) -> None:
+        """A node that is in it comes before its turn, once."""
+        self._urgent[node] = None
+
     def next(self, suitable: Callable[[str], bool]) -> str | None:
         """The next one in turn; None where nobody within reach of a look is suitable."""
+        while self._urgent:
+            node = next(iter(self._urgent))
+            del self._urgent[node]
+            if suitable(node):
+                return node
         for _ in range(min(len(self._nodes), self.LOOK_AHEAD)):
             if self._position >= len(self._nodes):
                 self._rng.shuffle(self._nodes)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("starlings")
 
+MATERIAL = 2.0
+"""The log says so again once the interval is this much longer than when it last did."""
 STALE_MIXING = 3.0
 """Steps between two exchanges of one block beyond which label-sorted data is learned slowly, and the log says so."""
 
@@ -29,6 +31,7 @@ class Reporter:
         self._totals = (0, 0)
         self._mixing = (0, 0.0)  # step and mean round when the mixing interval was last looked at
         self._interval = 0.0
+        self._said = 0.0  # the interval that the log last complained of; 0 where all is well
 
     def resumed(self) -> None:
         """The node goes on from a state of others, or of a checkpoint: the mixing interval counts from here."""
@@ -74,12 +77,20 @@ class Reporter:
             now = exchange.mean_round
             self._interval = (agent.step_count - step) / max(now - rounds, 1e-9) if len(agent.view) > 1 else 0.0
             self._mixing = (agent.step_count, now)
-            if STALE_MIXING * self._wanted_interval() < self._interval < 1e6:
-                log.warning(
-                    "a block is exchanged every %.1f steps only: label-sorted data is learned slowly over such links",
-                    self._interval,
-                )
+            self._complain()
         return self._interval
+
+    def _complain(self) -> None:
+        """Once while it lasts, and again where it became much worse; who hovers about the limit isn't told each time."""
+        limit = STALE_MIXING * self._wanted_interval()
+        if self._interval < limit / MATERIAL:
+            self._said = 0.0
+        elif max(limit, MATERIAL * self._said) < self._interval < 1e6:
+            self._said = self._interval
+            log.warning(
+                "a block is exchanged every %.1f steps only: label-sorted data is learned slowly over such links",
+                self._interval,
+            )
 
     def _wanted_interval(self) -> int:
         """Steps between two exchanges, by the algorithm."""

@@ -82,6 +82,12 @@ class Roster:
         """How many live, this node included."""
         return len(self.order) + 1
 
+    @property
+    def successor(self) -> str | None:
+        """The one that follows this node in the view, and the first one after the last; None where there is no other."""
+        after = self.view.after(self.node)
+        return after.id if after is not None and after.id != self.node else None
+
     def enter(self, node: str, record: Record, now: float) -> MemberInfo | None:
         """A node's first record; what was said about it before counts. None where there is no room."""
         if len(self.members) >= self._config.members_max:

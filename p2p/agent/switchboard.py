@@ -26,6 +26,7 @@ from p2p.net.messages import (
     Measured,
     Message,
     Nack,
+    Phase,
     Ping,
     PingRequest,
     Pong,
@@ -92,7 +93,7 @@ class Switchboard:
         """Somebody from outside."""
         agent = self._agent
         if agent.membership is None or agent.node not in agent.view:
-            agent.post.answer(route, Refusal("busy", "this node is itself still joining; try again", 0))
+            agent.post.answer(route, self._absent(envelope.node))
             return
         if isinstance(message, Hello):
             agent.perform(agent.reception.hello(route, message, agent.loop.time()))
@@ -116,6 +117,8 @@ class Switchboard:
         agent = self._agent
         now = self._member(envelope, message)
         if agent.exchange is None or agent.node not in agent.view:
+            if isinstance(message, DonorQuestion | SnapshotRequest):
+                agent.post.answer(route, self._absent(envelope.node))
             return
         if isinstance(message, DonorQuestion):
             agent.post.answer(route, DonorAnswer(agent.step_count, agent.report is not None, agent.donor.guests))
@@ -140,6 +143,13 @@ class Switchboard:
         now = self._member(envelope, message)
         if isinstance(message, Work):
             self._agent.work.handle(envelope.node, message, now)
+
+    def _absent(self, guest: str) -> Refusal:
+        """What a node that takes no part says to guests."""
+        membership = self._agent.membership
+        if membership is not None and membership.record.phase == Phase.LEFT:
+            return Refusal("left", f"this node is leaving; try {self._another(guest)}", 0)
+        return Refusal("busy", "this node is itself still joining; try again", 0)
 
     def _another(self, guest: str) -> str:
         """A member that a joiner could ask instead."""

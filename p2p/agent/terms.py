@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from p2p.errors import ContractError
+from p2p.errors import ContractError, JoinError
 from p2p.net.messages import Contract, Refusal
 from p2p.state.schema import Schema, first_difference
 
@@ -30,8 +30,10 @@ def objection(own: Contract, theirs: Contract, schema: Schema) -> Refusal | None
     return Refusal("schema", "another size of blocks", 0) if own.schema != theirs.schema else None
 
 
-def refused(refusal: Refusal, own: Contract, schema: Schema) -> ContractError:
-    """A refusal, as the joiner's error: both sides of the difference, and what to do."""
+def refused(refusal: Refusal, own: Contract, schema: Schema) -> JoinError:
+    """A refusal, as the joiner's error: both sides of the difference, and what to do; a ContractError where there is one."""
+    if refusal.reason in ("busy", "left"):
+        return JoinError(refusal.theirs)
     if refusal.reason == "schema":
         return ContractError(
             f"the swarm trains another model: it has {refusal.theirs}; this node has {schema.describe(refusal.index)}"

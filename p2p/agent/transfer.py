@@ -15,6 +15,7 @@ from torch import Tensor
 from optim.codec import RAW, Codec
 from p2p.agent.bundles import bundles
 from p2p.agent.download import Download
+from p2p.agent.records import LIVE
 from p2p.config import MIB
 from p2p.errors import JoinError, WireError
 from p2p.net import keys
@@ -252,6 +253,8 @@ async def collect(agent: Agent, shards: Shards, watch: Watch | None = None, leas
             ranked = sorted(able, key=lambda candidate: candidate.rank)
             why = await transfer.recruit([candidate.node for candidate in ranked], count)
             await transfer.run()
+            if not transfer.done and _ended(agent):
+                raise JoinError("the swarm has ended: all who were there left, or died, before they gave their state")
             if transfer.download.arrived > before:
                 deadline = agent.loop.time() + agent.config.join.timeout
             elif agent.loop.time() >= deadline:
@@ -261,6 +264,13 @@ async def collect(agent: Agent, shards: Shards, watch: Watch | None = None, leas
     finally:
         transfer.close()
     return transfer.offer
+
+
+def _ended(agent: Agent) -> bool:
+    """Whether all of whom this node heard are gone."""
+    assert agent.membership is not None
+    others = [info for node, info in agent.membership.members.items() if node != agent.node]
+    return bool(others) and all(info.state not in LIVE for info in others)
 
 
 async def candidates(agent: Agent, most: int = CANDIDATES) -> list[Candidate]:

@@ -59,6 +59,11 @@ class View:
             raise ValueError(f"node {node[:10]} is not in this view of {len(self)} members")
         return position
 
+    def after(self, node: str) -> Member | None:
+        """The member that follows `node`, in a ring; `node` itself where it is the only one, None where there is none."""
+        position, found = self._find(node)
+        return self.members[(position + found) % len(self)] if self.members else None
+
     def with_(self, member: Member) -> View:
         """This view and `member`, in place of an older entry under the same id."""
         position, found = self._find(member.id)

@@ -126,7 +126,7 @@ class Welcome:
 class Refusal:
     """No, and why. For a schema, `index` is the first tensor that differs and `theirs` describes ours."""
 
-    reason: str  # protocol, schema, optimizer, algorithm, topology, seed, busy
+    reason: str  # protocol, schema, optimizer, algorithm, topology, seed, busy, left
     theirs: str
     index: int
 

@@ -1,6 +1,9 @@
 """Joiners over real sockets: all of the state is the donor's, whatever a donor does; exchanges close the rest of the gap."""
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -14,7 +17,7 @@ from p2p.agent.donor import Donor
 from p2p.agent.transfer import Transfer
 from p2p.config import KIB, TEST, Config
 from p2p.errors import JoinError
-from p2p.net.messages import BlocksRequest
+from p2p.net.messages import BlocksRequest, Phase
 from p2p.net.transport import Route
 
 BLOCKS = replace(TEST.exchange, block_bytes=4 * KIB, message_bytes=8 * KIB)
@@ -126,3 +129,45 @@ def test_a_swarm_in_which_nobody_gives_is_not_joined(members: list[Member], monk
     with pytest.raises(JoinError, match="no member gave its state: those who could gave nothing"):
         members.append(Member(9, [first.node.address], config(3, timeout=1.0)))
     assert all(torch.equal(a, b) for a, b in zip(before, first.state(), strict=True))
+
+
+def test_members_in_consensus_give_their_state(members: list[Member]) -> None:
+    """Two have arrived and wait for a third that still trains; a fourth comes and is one of them."""
+    founder(members, 3)
+    arrived, straggler = members[:2], members[2]
+    with ThreadPoolExecutor() as pool:
+        ends = [pool.submit(member.node.consensus, timeout=60) for member in arrived]
+        until(lambda: all(m.node._agent.membership.record.phase == Phase.ARRIVED for m in arrived))  # type: ignore[union-attr]
+        members.append(Member(9, [arrived[0].node.address], config(3)))
+        assert members[-1].node.step_count == 10
+        ends += [pool.submit(member.node.consensus, timeout=60) for member in (straggler, members[-1])]
+        assert [end.result().done for end in ends] == [True] * 4
+
+
+def test_who_comes_as_the_last_one_leaves_is_told_so(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its patience is far longer than the test's."""
+    first = founder(members)
+    asked = threading.Event()
+    monkeypatch.setattr(Donor, "blocks", lambda *_: asked.set())
+    leaver = threading.Thread(target=lambda: (asked.wait(30), first.node.close()))
+    leaver.start()
+    with pytest.raises(JoinError, match="the swarm has ended"):
+        members.append(Member(9, [first.node.address], config(3, timeout=1000.0)))
+    leaver.join()
+
+
+def test_who_knocks_at_a_leaver_is_sent_to_another(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = founder(members, 2)
+    agent, other = first.node._agent, members[1].node
+    agent.loop.call_soon_threadsafe(lambda: agent.membership.leave(agent.loop.time()))  # type: ignore[union-attr]
+    agent.loop.call_soon_threadsafe(agent.look_around)
+    until(lambda: agent.node not in agent.view)
+    with pytest.raises(JoinError, match=f"this node is leaving; try node {other.id} at {other.address}"):
+        Member(9, [first.node.address], config(3, timeout=0.5))
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.01)

@@ -192,6 +192,17 @@ def test_the_unsuitable_are_passed_over() -> None:
     assert sorted(order.sample(5, lambda node: node != "b")) == ["a", "c"]
 
 
+def test_who_is_hastened_comes_next_once_unless_it_went() -> None:
+    order = ProbeOrder(random.Random(4))
+    for number in range(20):
+        order.add(str(number))
+    for node in ("7", "3", "5"):
+        order.hasten(node)
+    order.discard("3")
+    assert [order.next(lambda node: node != "5") for _ in range(2)][:1] == ["7"]
+    assert [order.next(lambda node: True) for _ in range(19)].count("7") <= 1
+
+
 # --- timers ------------------------------------------------------------------------------------------------------
 
 
