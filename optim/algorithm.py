@@ -91,7 +91,12 @@ class Algorithm:
     period: int = 1
     switch: int = 0
 
+    clip: ClassVar[float] = 0.0
+    """A difference beyond so many times the median of the partners' counts less; 0: none does."""
+
     def __post_init__(self) -> None:
+        if self.clip < 0:
+            raise SpecError(f"{self.name}: clip is {self.clip}; at least 0 is expected")
         if self.period < 1 or self.switch < 0:
             raise SpecError(f"{self.name}: period is {self.period}, switch {self.switch}; at least 1 and 0 are expected")
 

@@ -24,6 +24,7 @@ class Async(WithMomentum):
 
     `partners=random` draws each one from the topology's row, instead of a rotation by weight. `target` above 0: the
     optimizer's momentum is what is left of this one after the asynchrony's own (see `staleness`).
+    A difference beyond `clip` times the median of the partners' counts less, on both sides alike (0: none does).
     """
 
     exchange: ClassVar[Literal["swap", "push", "mass"]] = "swap"
@@ -31,6 +32,7 @@ class Async(WithMomentum):
     momentum: Literal["shared", "tracked", "local", "quasi-global"] = "tracked"
     partners: Literal["rotating", "random"] = "rotating"
     target: float = 0.0
+    clip: float = 3.0  # type: ignore[misc]  # a parameter here
 
     def before(self, s: Step) -> None:
         """The momentum for the measured staleness, where a target is set."""

@@ -12,10 +12,12 @@ from optim.algorithm import Algorithm
 class Synchronous(Algorithm):
     """x_i <- sum_j w_ij y_j, over what came in time. W must be doubly stochastic, so that the mean moves by updates only.
 
-    `deadline=off` waits for every neighbour, however late.
+    `deadline=off` waits for every neighbour, however late. A difference far beyond `clip` times the median of the neighbours'
+    counts less (0: none does).
     """
 
     exchange: ClassVar[Literal["swap", "push", "mass"]] = "push"
     needs: ClassVar[frozenset[str]] = frozenset({"doubly_stochastic"})
 
     deadline: Literal["adaptive", "off"] = "adaptive"
+    clip: float = 3.0  # type: ignore[misc]  # a parameter here

@@ -47,6 +47,7 @@ class StepReport:
     skipped: tuple[str, ...]  # missed the deadline of this round
     slow: tuple[str, ...]  # too slow too often: not waited for, or paused
     mixing_interval: float  # steps between two own exchanges of one block
+    far: tuple[str, ...] = ()  # their models have been far beyond the others' again and again, or not finite
 
 
 class EventLog:

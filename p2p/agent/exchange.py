@@ -64,6 +64,7 @@ class Open:
     holds: bool = True
     again: float = 0.0  # when to repeat the request
     pause: float = 0.0
+    bounds: tuple[float, ...] = ()  # as told the partner, per block
 
 
 @dataclass(slots=True)
@@ -194,6 +195,14 @@ class Swaps:
         """The own swap that is open under this id with this partner; None where nobody waits for an answer."""
         entry = self._open.get(exchange)
         return entry.opened if entry is not None and entry.opened.partner == partner else None
+
+    def told_bounds(self, exchange: int, bounds: tuple[float, ...]) -> None:
+        """Beyond these, per block, its answer counts less."""
+        self._open[exchange].bounds = bounds
+
+    def bounds(self, exchange: int) -> tuple[float, ...]:
+        """What the partner was told with this open exchange."""
+        return self._open[exchange].bounds
 
     def answered(self, exchange: int, now: float, mixed: bool) -> None:
         """The answer that was awaited came, and is what it should be."""

@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from optim import Kind, PushSum
-from optim.codec import RAW, Codec, writable
-from p2p.agent.activity import Activity, Calm, Pace
+from optim import PushSum
+from optim.codec import RAW, writable
 from p2p.agent.bundles import bundles
-from p2p.agent.framing import Framing
+from p2p.agent.carrier import Carrier
+from p2p.agent.gate import PUSHED
 from p2p.agent.parcels import Parcel, Parcels
 from p2p.agent.post import Post
 from p2p.agent.pusher import LOOK
 from p2p.agent.seat import Seat
-from p2p.agent.staging import Staging
 from p2p.config import Config
 from p2p.errors import WireError
 from p2p.net.messages import Message, Push, Settled
@@ -54,27 +53,20 @@ class Held:
     pieces: list[tuple[int, Tensor]]
 
 
-class MassPusher:
+class MassPusher(Carrier):
     """The exchange of push-sum. The trainer calls `offer` and `settle`; the agent's loop calls all else."""
 
     def __init__(self, shards: Mass, algorithm: PushSum, config: Config, post: Post, metrics: Metrics, first_id: int) -> None:
+        super().__init__(shards, post, metrics, 0.0, PUSHED)  # no gate: what is clipped would be lost
         self.shards = shards
-        self.post = post
-        self.metrics = metrics
-        self.codec: Codec = RAW
         self.waits = not algorithm.overlap
-        self.pace = Pace()
-        self.activity = Activity()
-        self.calm = Calm(sum(b.kind is Kind.PARAMETER for b in shards.blocks))
         limit = BLOCKS * config.exchange.block_bytes
         cut = bundles([(b.run, b.nbytes) for b in shards.blocks], limit)
         self.bundles = [(first, count) for first, count in cut if shards.moves(shards.blocks[first])]
-        self._framing = Framing(shards.blocks)
         sizes = [self._framing.nbytes(shards.blocks[first : first + count], RAW) for first, count in self.bundles]
         deadline = replace(config.deadline, enabled=config.deadline.enabled and algorithm.deadline == "adaptive")
         self.parcels = Parcels(sizes, config.exchange, deadline, first_id, self.waits)
         self.links = self.parcels.links
-        self._staging = Staging()
         self._seat: Seat | None = None
         self._under: dict[int, Under] = {}
         self._held: list[Held] = []
@@ -86,8 +78,7 @@ class MassPusher:
 
     def offer(self, step: int) -> None:
         """Local updates join the mass; where no step waits, the model is what is there by now."""
-        for name in self.shards.absorb(weighted=not self.waits):
-            self.metrics.add("non_finite", name)
+        self._nonfinite(self.shards.absorb(weighted=not self.waits))
         if not self.waits:
             self.shards.write()
 
@@ -148,7 +139,7 @@ class MassPusher:
     def seat(self, seat: Seat, now: float) -> None:
         """The view changed."""
         self._seat = seat
-        self.pace.keep(seat.ids)
+        self._keep(seat.ids)
         for exchange in self.parcels.partners(seat.ids):
             self._take_back(exchange)
         self._check()
@@ -277,10 +268,5 @@ class MassPusher:
     def _take(self, parcel: Held) -> None:
         for index, piece in parcel.pieces:
             difference = self.shards.take(index, piece, RAW, parcel.weight)
-            block = self.shards.blocks[index]
-            for name in difference.nonfinite:
-                self.metrics.add("non_finite", name)
             self.parcels.tally.spoilt += not difference.finite
-            if difference.finite and block.kind is Kind.PARAMETER:
-                self.activity.differed(difference.squared, block.elements)
-                self.calm.differed(index, difference.squared / block.elements)
+            self._differed(parcel.sender, index, difference)

@@ -48,6 +48,6 @@ class OverlappedPusher(Pusher):
 
     def _join(self, mixed: Mixed) -> None:
         published = self._published[mixed.plan.round]
-        for weight, load in loads(mixed):
+        for sender, weight, load in loads(mixed):
             for index, (data, codec, step) in load.items():
-                self._differed(index, self.shards.late(index, Part(weight, data, codec, step), published))
+                self._join_late(sender, index, Part(weight, data, codec, step), published)

@@ -8,20 +8,19 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from optim import Kind, Synchronous
-from optim.codec import RAW, Codec, writable
-from p2p.agent.activity import Activity, Calm, Pace
-from p2p.agent.framing import EMPTY, Framing
+from optim import Synchronous
+from optim.codec import Codec, writable
+from p2p.agent.carrier import Carrier
+from p2p.agent.framing import EMPTY
+from p2p.agent.gate import PUSHED
 from p2p.agent.post import Post
 from p2p.agent.rounds import Arrived, Mixed, Pushed, Question, Rounds
 from p2p.agent.seat import Seat
-from p2p.agent.staging import Staging
 from p2p.config import Config
 from p2p.errors import WireError
 from p2p.net.messages import Answer, Message, Push, Reask, Settled
 from p2p.net.transport import Route
 from p2p.report import Metrics
-from p2p.state.outcome import Difference
 from p2p.state.shards import Part, Published, Shards
 
 LOOK = 1.0
@@ -35,6 +34,7 @@ Blocks = dict[int, tuple[Codec, Tensor]]
 class Late:
     """What came after its round was combined."""
 
+    sender: str
     round: int
     weight: float
     step: int
@@ -49,7 +49,7 @@ class Load:
     blocks: Blocks
 
 
-class Pusher:
+class Pusher(Carrier):
     """The exchange of synchronous algorithms. The trainer calls `offer` and `settle`; the agent's loop calls all else."""
 
     waits = True
@@ -57,13 +57,8 @@ class Pusher:
     def __init__(
         self, shards: Shards, algorithm: Synchronous, config: Config, post: Post, metrics: Metrics, first_id: int
     ) -> None:
+        super().__init__(shards, post, metrics, algorithm.clip, PUSHED)
         self.shards = shards
-        self.post = post
-        self.metrics = metrics
-        self.codec: Codec = RAW
-        self.pace = Pace()
-        self.activity = Activity()
-        self.calm = Calm(sum(b.kind is Kind.PARAMETER for b in shards.blocks))
         blocks = [(b.run, b.nbytes) for b in shards.blocks]
         self.rounds = Rounds(
             blocks,
@@ -72,8 +67,6 @@ class Pusher:
             first_id,
         )
         self.links = self.rounds.links
-        self._framing = Framing(shards.blocks)
-        self._staging = Staging()
         self._seat: Seat | None = None
         self._published: dict[int, Published] = {}  # the last two, by round
         self._offered: Published | None = None
@@ -97,10 +90,13 @@ class Pusher:
         given = sum(weight for _, weight in mixed.plan.ins)
         neighbours = loads(mixed)
         for block in self.shards.blocks:
-            parts = [Part(weight, *load[block.index]) for weight, load in neighbours if block.index in load]
+            there = [(sender, weight, load[block.index]) for sender, weight, load in neighbours if block.index in load]
+            limit = self.gate.limit(block.index)
+            parts = [Part(weight, *piece, limit) for _, weight, piece in there]
             missing = given - sum(part.weight for part in parts) if len(parts) < len(mixed.plan.ins) else 0.0
-            for difference in self.shards.combine(block.index, mixed.plan.own + missing, parts, published):
-                self._differed(block.index, difference)
+            differences = self.shards.combine(block.index, mixed.plan.own + missing, parts, published)
+            for (sender, _, _), difference in zip(there, differences, strict=True):
+                self._differed(sender, block.index, difference)
         self.shards.flush()
 
     # --- the loop --------------------------------------------------------------------------------------------------
@@ -163,7 +159,7 @@ class Pusher:
     def seat(self, seat: Seat, now: float) -> None:
         """The view changed."""
         self._seat = seat
-        self.pace.keep(seat.ids)
+        self._keep(seat.ids)
         self.rounds.partners(seat.ids, now)
         self._check()
 
@@ -215,8 +211,7 @@ class Pusher:
         for item in late:
             self._apply_late(item)
         published = self.shards.publish(step)
-        for name in published.nonfinite:
-            self.metrics.add("non_finite", name)
+        self._nonfinite(published.nonfinite)
         return published
 
     async def _event(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -258,7 +253,7 @@ class Pusher:
         shard, load = push.shard, Load(push.pulse.step, blocks)
         arrived = self.rounds.pushed(sender, push.exchange, push.round, shard.first, shard.count, push.weight, load, now)
         if arrived is Arrived.LATE:
-            self._late.append(Late(push.round, push.weight, push.pulse.step, blocks))
+            self._late.append(Late(sender, push.round, push.weight, push.pulse.step, blocks))
         if arrived in (Arrived.LATE, Arrived.KEPT):
             self.activity.met(sender, push.pulse)
 
@@ -268,21 +263,16 @@ class Pusher:
             self.rounds.tally.stale += 1
             return
         for index, (codec, data) in late.blocks.items():
-            difference = self.shards.late(index, Part(late.weight, data, codec, late.step), published)
-            self._differed(index, difference)
+            self._join_late(late.sender, index, Part(late.weight, data, codec, late.step), published)
 
-    def _differed(self, index: int, difference: Difference) -> None:
-        block = self.shards.blocks[index]
-        for name in difference.nonfinite:
-            self.metrics.add("non_finite", name)
-        if difference.finite and block.kind is Kind.PARAMETER:
-            self.activity.differed(difference.squared, block.elements)
-            self.calm.differed(index, difference.squared / block.elements)
+    def _join_late(self, sender: str, index: int, part: Part, published: Published) -> None:
+        part = part._replace(limit=self.gate.limit(index))
+        self._differed(sender, index, self.shards.late(index, part, published))
 
 
-def loads(mixed: Mixed) -> list[tuple[float, dict[int, tuple[Tensor, Codec, int]]]]:
+def loads(mixed: Mixed) -> list[tuple[str, float, dict[int, tuple[Tensor, Codec, int]]]]:
     """Per neighbour its weight and all blocks that it pushed in this round."""
-    return [(weight, _merged(messages)) for _, weight, messages in mixed.parts]
+    return [(sender, weight, _merged(messages)) for sender, weight, messages in mixed.parts]
 
 
 def _merged(messages: Mapping[int, object]) -> dict[int, tuple[Tensor, Codec, int]]:

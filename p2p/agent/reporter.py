@@ -66,6 +66,7 @@ class Reporter:
             skipped=tuple(sorted(map(short, activity.skipped))),
             slow=tuple(sorted(map(short, exchange.slow(agent.loop.time())))),
             mixing_interval=self._mixing_interval(),
+            far=tuple(sorted(map(short, exchange.far))),
         )
 
     def _mixing_interval(self) -> float:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from optim import Async, Kind
-from optim.codec import RAW, Codec, writable
-from p2p.agent.activity import Activity, Calm, Pace
+from optim import Async
+from optim.codec import Codec, writable
+from p2p.agent.carrier import Carrier
 from p2p.agent.exchange import Opened, Repeat, Swaps
-from p2p.agent.framing import EMPTY, Framing
+from p2p.agent.framing import EMPTY
+from p2p.agent.gate import SWAPPED
 from p2p.agent.post import Post
 from p2p.agent.seat import Seat
-from p2p.agent.staging import Staging
 from p2p.config import ExchangeConfig
 from p2p.errors import WireError
 from p2p.net.messages import Answer, Ask, Message, Reask, Settled
 from p2p.net.transport import Route, Sent
 from p2p.report import Metrics
 from p2p.state.layout import Block
-from p2p.state.outcome import Difference
+from p2p.state.outcome import Limit
 from p2p.state.shards import Shards
 
 
@@ -36,7 +35,11 @@ class Kept:
     sent: Sent | None = None
 
 
-class Swapper:
+SLACK = 1.5
+"""By so many times an honest answer may exceed what it was told: a codec rounds."""
+
+
+class Swapper(Carrier):
     """The exchange of asynchronous algorithms: no step waits. The trainer calls `offer`; the agent's loop calls all else."""
 
     waits = False
@@ -44,18 +47,11 @@ class Swapper:
     def __init__(
         self, shards: Shards, algorithm: Async, config: ExchangeConfig, post: Post, metrics: Metrics, first_id: int
     ) -> None:
+        super().__init__(shards, post, metrics, algorithm.clip, SWAPPED)
         self.shards = shards
-        self.post = post
-        self.metrics = metrics
-        self.codec: Codec = RAW
-        self.pace = Pace()
-        self.activity = Activity()
-        self.calm = Calm(sum(b.kind is Kind.PARAMETER for b in shards.blocks))
         self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], config, self._row, first_id)
         self._algorithm = algorithm
         self.links = self.swaps.links
-        self._framing = Framing(shards.blocks)
-        self._staging = Staging()
         self._settle_after = config.settle_after
         self._receipts_due = math.inf
         self._seat: Seat | None = None
@@ -109,7 +105,7 @@ class Swapper:
     def seat(self, seat: Seat, now: float) -> None:
         """The view changed."""
         self._seat = seat
-        self.pace.keep(seat.ids)
+        self._keep(seat.ids)
         self._free(self.swaps.partners(seat.ids))
 
     def tick(self, now: float) -> None:
@@ -170,7 +166,9 @@ class Swapper:
             return
         payload = writable(buffer[:nbytes])
         shard = self._framing.describe(opened.first, opened.count, blocks, codec, payload)
-        ask = Ask(opened.exchange, opened.weight, self.pace.pulse, self.swaps.receipts(opened.partner), shard)
+        bounds = tuple(self.gate.limit(b.index).bound(self.shards.norm(b.index)) for b in blocks)
+        self.swaps.told_bounds(opened.exchange, bounds)
+        ask = Ask(opened.exchange, opened.weight, self.pace.pulse, self.swaps.receipts(opened.partner), bounds, shard)
         sent = self.post.send(opened.partner, ask, payload)
         self._staging.give(buffer, sent)
         if sent is None:
@@ -191,12 +189,13 @@ class Swapper:
             return
         self._check_weight(answer.weight, opened.weight)
         codec, pieces = self._framing.pieces(answer.shard, payload, blocks)
+        bounds = self.swaps.bounds(answer.exchange)
         self.swaps.answered(answer.exchange, now, mixed=True)
         for i, piece in pieces:
-            difference = self.shards.settle(i, piece, codec, answer.weight, answer.pulse.step)
-            if not difference.finite:
-                self.swaps.tally.moved += 1
-            self._differed(self.shards.blocks[i], difference)
+            limit = Limit(SLACK * bounds[i - opened.first])
+            difference = self.shards.settle(i, piece, codec, answer.weight, answer.pulse.step, limit)
+            self.swaps.tally.moved += difference.clipped or not difference.finite
+            self._differed(sender, i, difference)
         self.swaps.link(sender).received += payload.nbytes if payload is not None else 0
         self.activity.met(sender, answer.pulse)
 
@@ -225,6 +224,8 @@ class Swapper:
         self._check_weight(ask.weight, 0.5)
         blocks = self._framing.range(ask.shard.first, ask.shard.count)
         codec, pieces = self._framing.pieces(ask.shard, payload, blocks)
+        if len(ask.bounds) != len(blocks) or not all(0 <= bound < math.inf for bound in ask.bounds):
+            raise WireError("bounds", f"{len(ask.bounds)} bounds for {len(blocks)} blocks, or some are no norms")
         self._free(self.swaps.settled(sender, ask.settled))
         verdict = self.swaps.asked(sender, ask.exchange, ask.shard.first, ask.shard.count, ask.weight)
         if verdict.answer is not None or not verdict.accepted:
@@ -240,8 +241,9 @@ class Swapper:
         for i, piece in pieces:
             block = self.shards.blocks[i]
             size = codec.nbytes(block.elements, block.dtype)
-            difference = self.shards.answer(i, piece, codec, weight, buffer[used : used + size], ask.pulse.step)
-            self._differed(block, difference)
+            limits = self.gate.limit(i), Limit(ask.bounds[i - ask.shard.first])
+            difference = self.shards.answer(i, piece, codec, weight, buffer[used : used + size], ask.pulse.step, limits)
+            self._differed(sender, i, difference)
             if difference.finite:
                 mixed.append(block)
                 used += size
@@ -285,13 +287,3 @@ class Swapper:
     def _check_weight(self, weight: float, limit: float) -> None:
         if not 0 < weight <= limit:
             raise WireError("weight", f"{weight} is not in (0, {limit}]")
-
-    def _nonfinite(self, names: Sequence[str]) -> None:
-        for name in names:
-            self.metrics.add("non_finite", name)
-
-    def _differed(self, block: Block, difference: Difference) -> None:
-        self._nonfinite(difference.nonfinite)
-        if difference.finite and block.kind is Kind.PARAMETER:
-            self.activity.differed(difference.squared, block.elements)
-            self.calm.differed(block.index, difference.squared / block.elements)

@@ -244,6 +244,7 @@ class Ask:
     weight: float
     pulse: Pulse
     settled: tuple[int, ...]  # exchanges of ours whose answers came: yours may be dropped
+    bounds: tuple[float, ...]  # per block, the norm of a difference that counts in full; 0: any
     shard: Shard
 
 

@@ -22,7 +22,7 @@ from p2p.errors import StateError, WireError
 from p2p.state.flat import Flat
 from p2p.state.layout import Block, lay_out
 from p2p.state.mixing import blend, merge, squared_norm
-from p2p.state.outcome import Difference, Meeting
+from p2p.state.outcome import UNLIMITED, Difference, Limit, Meeting
 from p2p.state.schema import Entry, Schema
 from p2p.state.snapshot import Snapshot
 from p2p.state.sources import Source
@@ -36,6 +36,7 @@ class Part(NamedTuple):
     data: Tensor  # uint8
     codec: Codec
     step: int
+    limit: Limit = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Shards:
         self._touched = [False] * len(self.blocks)
         self._stamps = [0] * len(self.blocks)  # of integer blocks: their owner's step
         self._missing = set(range(len(self.blocks)))  # not yet received by a joiner
+        self._norms = [0.0] * len(self.blocks)  # as last staged
         self._scratch = Scratch()
         self._take()
 
@@ -157,17 +159,26 @@ class Shards:
         for block, piece in zip(self.blocks[first : first + count], pieces, strict=True):
             with self._locks[block.index]:
                 value = self._copy.piece(block)
-                if math.isnan(squared_norm(value)):
+                squared = squared_norm(value)
+                if math.isnan(squared):
                     nonfinite += self._nonfinite(block, value)
                 else:
+                    self._norms[block.index] = squared**0.5
                     codec.encode(value, piece)
         return tuple(nonfinite)
 
-    def answer(self, index: int, data: Tensor, codec: Codec, weight: float, out: Tensor, step: int) -> Difference:
+    def norm(self, index: int) -> float:
+        """Any thread: of the block as it was last staged."""
+        return self._norms[index]
+
+    def answer(
+        self, index: int, data: Tensor, codec: Codec, weight: float, out: Tensor, step: int, limits: Sequence[Limit] = ()
+    ) -> Difference:
         """Mix a partner's block (of its step `step`) into the gossip copy, and write to `out` what settles it there.
 
-        Linear kinds: d = (y - s) * weight, encoded once; its decoded form is added here and will be subtracted there.
-        Others: the own value before mixing.
+        Linear kinds: d = (y - s) * weight, encoded once; its decoded form is added here and will be subtracted there, and
+        beyond one of the `limits` (this node's, and its partner's) it counts less on both sides alike. Others: the own value
+        before mixing.
         """
         block = self.blocks[index]
         with self._locks[index]:
@@ -178,38 +189,46 @@ class Shards:
             squared = squared_norm(change)
             if math.isnan(squared):
                 return Difference(0.0, self._nonfinite(block, change))
+            scale = min((limit.scale(squared, own) for limit in limits), default=1.0)
             size = out.numel() // len(block.columns)
             for i, (kind, at) in enumerate(block.columns):
                 data = out[i * size : (i + 1) * size]
                 if kind.linear:
-                    codec.encode(change[at].mul_(weight), data)
+                    codec.encode(change[at].mul_(weight * scale), data)
                     own[at].add_(codec.decode(data, theirs_room[at]))
                 else:
                     codec.encode(own[at], data)
-                    self._join(block, kind, own[at], theirs[at], weight, step)
+                    self._join(block, kind, own[at], theirs[at], weight * scale, step)
             self._touched[index] = True
-            return Difference(squared)
+            return Difference(squared, clipped=scale < 1)
 
-    def settle(self, index: int, data: Tensor, codec: Codec, weight: float, step: int) -> Difference:
-        """Join the answer of a partner (at its step `step`) to an own swap of weight `weight`."""
+    def settle(self, index: int, data: Tensor, codec: Codec, weight: float, step: int, limit: Limit = UNLIMITED) -> Difference:
+        """Join the answer of a partner (at its step `step`) to an own swap of weight `weight`.
+
+        Beyond the limit, which the partner was told and should have kept, a change counts less: the mean moves.
+        """
         block = self.blocks[index]
         with self._locks[index]:
             own = self._copy.piece(block)
             theirs = codec.decode(data, self._scratch(0, own))
             if math.isnan(squared_norm(theirs)):
                 return Difference(0.0, self._nonfinite(block, theirs))
-            squared = 0.0
+            squared, clipped = 0.0, False
             for kind, at in block.columns:
+                apart = self._apart(kind, own[at], theirs[at]) / (weight * weight if kind.linear else 1.0)
+                scale = limit.scale(apart, own)
+                squared += apart
                 if kind.linear:
-                    own[at].sub_(theirs[at])
-                    squared += squared_norm(theirs[at]) / (weight * weight)
+                    own[at].sub_(theirs[at], alpha=scale)
+                    clipped = clipped or scale < 1
                 else:
-                    squared += self._apart(kind, own[at], theirs[at])
-                    self._join(block, kind, own[at], theirs[at], weight, step)
+                    self._join(block, kind, own[at], theirs[at], weight * scale, step)
             self._touched[index] = True
-            return Difference(squared)
+            return Difference(squared, clipped=clipped)
 
     def _apart(self, kind: Kind, own: Tensor, theirs: Tensor) -> float:
+        if kind.linear:
+            return squared_norm(theirs)  # it is a change
         return squared_norm(torch.sub(theirs, own, out=self._scratch(1, own))) if kind is not Kind.NEWEST else 0.0
 
     def _join(self, block: Block, kind: Kind, own: Tensor, theirs: Tensor, weight: float, step: int) -> None:
@@ -328,7 +347,12 @@ class Shards:
             return theirs, Difference(0.0)
         apart = torch.sub(theirs, own, out=self._scratch(1, own))
         squared = squared_norm(apart)
-        return theirs, Difference(0.0, self._nonfinite(block, apart)) if math.isnan(squared) else Difference(squared)
+        if math.isnan(squared):
+            return theirs, Difference(0.0, self._nonfinite(block, apart))
+        scale = part.limit.scale(squared, own)
+        if scale < 1:
+            torch.add(own, apart, alpha=scale, out=theirs)
+        return theirs, Difference(squared, clipped=scale < 1)
 
     # --- the model -------------------------------------------------------------------------------------------
 

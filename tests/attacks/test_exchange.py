@@ -28,6 +28,7 @@ from tests.simulation.swap_world import CONFIG, Plain, SwapWorld
 PULSE = Pulse(3, 1.0)
 PAYLOAD = torch.full((20,), 100.0, dtype=torch.float64)
 """Three blocks of float64: 8, 8 and 4 elements."""
+BOUNDS = (0.0,) * 3
 
 
 def shard(values: torch.Tensor = PAYLOAD, by: Codec = RAW, **changes: Any) -> tuple[Shard, memoryview]:
@@ -94,7 +95,7 @@ def untouched(world: SwapWorld) -> bool:
 
 def ask(exchange: int = 1, weight: float = 0.5, **changes: Any) -> tuple[Ask, memoryview]:
     described, payload = shard(**changes)
-    return Ask(exchange, weight, PULSE, (), described), payload
+    return Ask(exchange, weight, PULSE, (), BOUNDS, described), payload
 
 
 @pytest.mark.parametrize(("changes", "reason"), LIES)
@@ -125,7 +126,7 @@ def test_a_codec_with_scales_that_are_not_finite_is_declined(world: SwapWorld) -
     described, payload = shard(by=INT8)
     data = bytearray(payload)
     data[:4] = torch.tensor([torch.inf]).numpy().tobytes()
-    lie(world, Ask(1, 0.5, PULSE, (), replace(described, checksum=wire.checksum(bytes(data)))), memoryview(data))
+    lie(world, Ask(1, 0.5, PULSE, (), BOUNDS, replace(described, checksum=wire.checksum(bytes(data)))), memoryview(data))
     assert world.copy("0", Kind.PARAMETER)[:8].tolist() == [0.0] * 8
 
 
@@ -133,7 +134,7 @@ def test_negative_second_moments_do_not_get_in(world: SwapWorld) -> None:
     data = torch.full((6,), -100.0, dtype=torch.float64)
     payload = writable(data)
     described = Shard(3, 1, int(Kind.NONNEGATIVE), "raw", "float64", 6, wire.checksum(payload))
-    lie(world, Ask(1, 0.5, PULSE, (), described), payload)
+    lie(world, Ask(1, 0.5, PULSE, (), BOUNDS[:1], described), payload)
     assert set(world.copy("0", Kind.NONNEGATIVE).tolist()) == {0.0}
 
 
@@ -235,10 +236,18 @@ def test_answers_that_are_never_receipted_fill_no_memory() -> None:
     assert sum(map(len, swapper._staging._free.values())) < 20
 
 
+@pytest.mark.parametrize("bounds", [(), (1.0, 1.0), (1.0,) * 4, (1.0, -1.0, 1.0), (1.0, torch.inf, 1.0), (1.0, torch.nan, 1.0)])
+def test_bounds_that_are_none_are_refused(world: SwapWorld, bounds: tuple[float, ...]) -> None:
+    described, payload = shard()
+    with pytest.raises(WireError, match="bounds"):
+        lie(world, Ask(1, 0.5, PULSE, (), bounds, described), payload)
+    assert untouched(world)
+
+
 @pytest.mark.parametrize("pace", [0.0, -1.0, 1e9, 1e308])
 def test_an_absurd_pace_changes_no_ones(world: SwapWorld, pace: float) -> None:
     described, payload = shard()
-    lie(world, Ask(1, 0.5, Pulse(2**62, pace), (), described), payload)
+    lie(world, Ask(1, 0.5, Pulse(2**62, pace), (), BOUNDS, described), payload)
     assert world.nodes["0"].pace.neighbourhood() == 0.0
 
 

@@ -29,7 +29,7 @@ MESSAGES: tuple[Message, ...] = (
     Nack(1),
     Settled((1, 2, 3)),
     Gossip(News((RECORD,) * 3)),
-    Ask(1, 0.5, Pulse(1, 1.0), (), SHARD),
+    Ask(1, 0.5, Pulse(1, 1.0), (), (), SHARD),
 )
 
 
