@@ -1,4 +1,4 @@
-"""The command `starlings`: launch, join, status, doctor.
+"""The command `starlings`: launch, join, status, doctor, topology, simulate.
 
 What can be checked without torch is checked here first: script, address, secret, names. Errors that are raised on
 purpose end in one line and exit code 2.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from p2p import topology_cli
+from p2p import simulate_cli, topology_cli
 from p2p.errors import ConfigError, StarlingsError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ app = typer.Typer(
     help="Decentralized peer-to-peer training: no server, no leader, no barrier.",
 )  # fmt: skip
 app.add_typer(topology_cli.app, name="topology")
+app.command()(simulate_cli.simulate)
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ class EventLog:
         """Buffers one event. Fields are what JSON knows; numbers that aren't finite become null."""
         if self._file is None:
             return
-        line = json.dumps(_finite({"time": self._clock(), "event": event, **fields}), separators=(",", ":"))
+        line = json.dumps(finite({"time": self._clock(), "event": event, **fields}), separators=(",", ":"))
         with self._lock:
             self._lines.append(line)
             if len(self._lines) > BUFFER_LINES:
@@ -112,14 +112,14 @@ class EventLog:
             self._file = None
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
     """JSON has no NaN and no infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 

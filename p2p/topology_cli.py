@@ -36,7 +36,7 @@ def list_(json: Json = False) -> None:
         print(dumps({name: {"parameters": parameters, "about": about} for name, (parameters, about) in known.items()}))
         return
     rows = [[name, ", ".join(f"{k}={v}" for k, v in values.items()), about] for name, (values, about) in known.items()]
-    _console().print(_table(("name", "parameters", "what it is"), rows))
+    console().print(table(("name", "parameters", "what it is"), rows))
 
 
 @app.command()
@@ -65,10 +65,10 @@ def show(
     if json:
         print(dumps([one.as_dict() for one in found]))
         return
-    console = _console()
-    console.print(_table(HEAD, [_row(one) for one in found]))
+    out = console()
+    out.print(table(HEAD, [_row(one) for one in found]))
     for note in _notes(found):
-        console.print(note)
+        out.print(note)
 
 
 HEAD = ("topology", "contraction", "gap", "rounds", "degree", "MB per step", "s per round", "s to consensus", "busiest link")
@@ -96,14 +96,16 @@ def _notes(found: list[Analysis]) -> Iterator[str]:
             yield f"{one.name}: {text}"
 
 
-def _console() -> Console:
+def console() -> Console:
+    """For text that comes from elsewhere: nothing in it is markup."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else WIDTH
     return Console(markup=False, emoji=False, highlight=False, width=width)
 
 
-def _table(head: Sequence[str], rows: list[list[str]]) -> Table:
+def table(head: Sequence[str], rows: list[list[str]]) -> Table:
+    """Columns, without lines."""
     from rich.table import Table
 
     table = Table(*head, box=None, pad_edge=False)

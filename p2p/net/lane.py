@@ -69,6 +69,7 @@ class Lane:
 
     def launch(self, message: Message) -> None:
         message.lane = self
+        self.path.sent += message.nbytes
         self.flight.append(message)
         message.proceed()
 

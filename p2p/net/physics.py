@@ -136,6 +136,7 @@ class Path:
     jitter: float = 0.0
     corrupt: float = 0.0
     cut_since: float | None = None
+    sent: float = 0.0  # bytes, so far
 
     def survey(self, cuts: list[frozenset[str]], now: float) -> None:
         """Take in what faults have changed."""
@@ -207,6 +208,16 @@ class Underlay:
     def corrupt(self, link: Link, share: float) -> None:
         self._wire(link).corrupt = share
         self._survey()
+
+    def traffic(self) -> tuple[float, float]:
+        """Bytes sent so far: between the hosts of one site, and between sites."""
+        inside = between = 0.0
+        for path in self._paths.values():
+            if path.source.site == path.target.site:
+                inside += path.sent
+            else:
+                between += path.sent
+        return inside, between
 
     def _survey(self) -> None:
         now = _now()

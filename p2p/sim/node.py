@@ -99,6 +99,16 @@ class SimulatedNode:
         """Whether it is a member that can answer now or, when it resumes, later."""
         return self.life in (Life.TRAINING, Life.DONE)
 
+    @property
+    def waited(self) -> float:
+        """Seconds that its steps waited for others."""
+        return sum(report.wait for report in self.reports)
+
+    @property
+    def interval(self) -> float:
+        """Steps between two own exchanges of one block, as last reported."""
+        return self.reports[-1].mixing_interval if self.reports else 0.0
+
     def record(self) -> Record:
         """What the node says of itself, for those to whom it is given at the start."""
         return self.agent.record(self._task().contract, Phase.TRAINING)

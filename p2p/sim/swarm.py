@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
@@ -80,31 +80,47 @@ class SimulatedSwarm:
         )
         work = self.setting.workload
         swaps = self.setting.algorithm.exchange == "swap"
-        self.ledger = Ledger(work) if swaps and isinstance(work, Averaging) else None
+        self.ledger = None
+        if swaps and isinstance(work, Averaging) and 8 * work.size <= config.exchange.block_bytes:
+            self.ledger = Ledger(work)  # it knows vectors that travel in one piece
         self._given = nodes
         self._sites = tuple(sites)
         self._sample = sample
         self._steps: int | None = None
+        self._enough = False
         self._errors: list[BaseException] = []
         self._changed: asyncio.Event
         self._loop: VirtualLoop
 
     # --- a run -------------------------------------------------------------------------------------------------------
 
-    def run(self, *, steps: int | None = None, seconds: float | None = None, quiet: float = 0.0) -> SimulatedSwarm:
+    def run(
+        self,
+        *,
+        steps: int | None = None,
+        seconds: float | None = None,
+        quiet: float = 0.0,
+        beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> SimulatedSwarm:
         """Train until every living node has done `steps` steps, or for so many virtual seconds, whichever is first.
 
+        `beside` runs as long as the training does, from its first moment; it may look at the swarm, and `stop` it.
         `quiet` seconds without training follow, and open swaps are drained, so that invariants can be looked at.
         Raises the first error of any node, and `Deadlock` if time would stand still.
         """
         self._steps = steps
         try:
-            run(self._run(seconds, quiet))
+            run(self._run(seconds, quiet, beside))
         finally:
             gc.unfreeze()
         return self
 
-    async def _run(self, seconds: float | None, quiet: float) -> None:
+    def stop(self) -> None:
+        """Let the training end here."""
+        self._enough = True
+        self._changed.set()
+
+    async def _run(self, seconds: float | None, quiet: float, beside: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self._loop, self._changed = loop, asyncio.Event()
@@ -114,10 +130,12 @@ class SimulatedSwarm:
         self.schedule.arm()
         for node in self.nodes:
             self._spawn(node, node.live(self._steps))
-        sampler = asyncio.ensure_future(self._sampling()) if self._sample else None
+        watchers = [asyncio.ensure_future(watch()) for watch in (self._sampling if self._sample else None, beside) if watch]
+        for watcher in watchers:
+            watcher.add_done_callback(self._ended)
         await self._trained(seconds)
-        if sampler is not None:
-            sampler.cancel()
+        for watcher in watchers:
+            watcher.cancel()
         if quiet:
             await self._calm(quiet)
         self._raise()
@@ -143,7 +161,7 @@ class SimulatedSwarm:
     async def _trained(self, seconds: float | None) -> None:
         try:
             async with asyncio.timeout(seconds):
-                while any(node.life in (Life.JOINING, Life.TRAINING) for node in self.nodes):
+                while not self._enough and any(node.life in (Life.JOINING, Life.TRAINING) for node in self.nodes):
                     self._changed.clear()
                     await self._changed.wait()
                     self._raise()
@@ -187,6 +205,11 @@ class SimulatedSwarm:
             raise self._errors[0]
 
     # --- looking at it -----------------------------------------------------------------------------------------------
+
+    @property
+    def underlay(self) -> Underlay:
+        """The lines."""
+        return self.network.underlay
 
     @property
     def living(self) -> list[SimulatedNode]:

@@ -30,6 +30,9 @@ class Workload(Protocol):
     def score(self, model: nn.Module) -> float:
         """How good a model is."""
 
+    def loss(self, model: nn.Module) -> float | None:
+        """How far it is from what is sought; None where nothing is learned."""
+
 
 class Vector(nn.Module):
     """A model that is one vector."""
@@ -65,6 +68,10 @@ class Averaging:
     def score(self, model: nn.Module) -> float:
         with torch.no_grad():
             return float(torch.cat([p.flatten() for p in model.parameters()]).square().mean().sqrt())
+
+    def loss(self, model: nn.Module) -> float | None:
+        """None: there is nothing to learn."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,12 @@ class Quadratics:
         with torch.no_grad():
             return float((nn.utils.parameters_to_vector(model.parameters()) - self.minimum).square().mean().sqrt())
 
+    def loss(self, model: nn.Module) -> float | None:
+        """The nodes' mean function, above its minimum."""
+        with torch.no_grad():
+            away = nn.utils.parameters_to_vector(model.parameters()) - self.minimum
+            return float(away @ self._total @ away) / (2 * self.nodes)
+
     def function(self, node: int) -> tuple[Tensor, Tensor]:
         """A_i and b_i."""
         rng = np.random.default_rng([self.seed, node])
@@ -128,11 +141,14 @@ class Quadratics:
     @cached_property
     def minimum(self) -> Tensor:
         """Of the sum of all nodes' functions."""
-        functions = [self.function(node) for node in range(self.nodes)]
-        total = torch.stack([matrix for matrix, _ in functions]).sum(0)
-        pull = torch.stack([matrix @ centre for matrix, centre in functions]).sum(0)
-        minimum: Tensor = torch.linalg.solve(total, pull)
+        pull = torch.stack([matrix @ centre for matrix, centre in map(self.function, range(self.nodes))]).sum(0)
+        minimum: Tensor = torch.linalg.solve(self._total, pull)
         return minimum
+
+    @cached_property
+    def _total(self) -> Tensor:
+        """The sum of all A_i."""
+        return torch.stack([self.function(node)[0] for node in range(self.nodes)]).sum(0)
 
 
 @cache
@@ -201,6 +217,12 @@ class Digits:
         images, labels = digits()
         with torch.no_grad():
             return float((model(images[TRAINING:]).argmax(1) == labels[TRAINING:]).float().mean())
+
+    def loss(self, model: nn.Module) -> float | None:
+        """Cross entropy on the held-out images."""
+        images, labels = digits()
+        with torch.no_grad():
+            return float(F.cross_entropy(model(images[TRAINING:]), labels[TRAINING:]))
 
     @cached_property
     def shares(self) -> list[Indices]:
