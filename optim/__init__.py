@@ -4,14 +4,18 @@ from optim.adam import AccumAdam, SwarmAdam
 from optim.algorithm import Algorithm, Step, Vector
 from optim.builtin import (
     D2,
+    PALSGD,
     AdPsgd,
     Async,
     DecentLaM,
+    DiLoCo,
+    Extra,
     Gossip,
     GradientGossip,
     GradientTracking,
     Local,
     MomentumTracking,
+    OverlappedLocal,
     PushSum,
     SlowMo,
 )
@@ -22,11 +26,14 @@ from optim.synchronous import Synchronous
 
 __all__ = [
     "D2",
+    "PALSGD",
     "AccumAdam",
     "AdPsgd",
     "Algorithm",
     "Async",
     "DecentLaM",
+    "DiLoCo",
+    "Extra",
     "Gossip",
     "GradientGossip",
     "GradientTracking",
@@ -34,6 +41,7 @@ __all__ = [
     "Kind",
     "Local",
     "MomentumTracking",
+    "OverlappedLocal",
     "PushSum",
     "SlowMo",
     "Step",

@@ -3,7 +3,9 @@
 from optim.asynchronous import AdPsgd, Async
 from optim.d2 import D2
 from optim.decentlam import DecentLaM
-from optim.gossip import Gossip, Local
+from optim.diloco import PALSGD, DiLoCo
+from optim.extra import Extra
+from optim.gossip import Gossip, Local, OverlappedLocal
 from optim.gradients import GradientGossip
 from optim.push_sum import PushSum
 from optim.slowmo import SlowMo
@@ -11,14 +13,18 @@ from optim.tracking import GradientTracking, MomentumTracking
 
 __all__ = [
     "D2",
+    "PALSGD",
     "AdPsgd",
     "Async",
     "DecentLaM",
+    "DiLoCo",
+    "Extra",
     "Gossip",
     "GradientGossip",
     "GradientTracking",
     "Local",
     "MomentumTracking",
+    "OverlappedLocal",
     "PushSum",
     "SlowMo",
 ]

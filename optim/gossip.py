@@ -34,3 +34,14 @@ class Local(Gossip):
     """
 
     period: int = 8
+
+
+@register("oldsgd")
+@dataclass(frozen=True)
+class OverlappedLocal(Local):
+    """Every tau steps x <- W x_before - lr (the sum of the gradients since), with x_before the model of tau steps ago.
+
+    Wang et al., "Overlap Local-SGD" (2020), over gossip: a round travels during the whole next period.
+    """
+
+    overlap: bool = True

@@ -122,6 +122,48 @@ def slowmo(p: Problem, steps: int, sign: float, period: int, beta: float, alpha:
     return x
 
 
+def diloco(
+    p: Problem, steps: int, sign: float, period: int, rate: float, mu: float, pull: int = 0, kappa: float = 0.0
+) -> Array:
+    """Every `period` steps D = x_0 - W x, u <- mu u + D, x_0 <- x_0 - rate (D + mu u); every `pull`-th step pulls to x_0."""
+    x, u = p.start, np.zeros_like(p.start)
+    anchor = x
+    for t in range(steps):
+        pulls = pull and (t % period + 1) % pull == 0
+        x = x - kappa * (x - anchor) if pulls else x - p.lr(t) * p.gradient(x)
+        if (t + 1) % period == 0:
+            moved = anchor - p.mix(t // period) @ x
+            u = sign * mu * u + moved
+            x = anchor = anchor - rate * (moved + mu * u)
+    return x
+
+
+def oldsgd(p: Problem, steps: int, sign: float, period: int) -> Array:
+    """Every `period` steps x <- W x_before - sum of lr g since, with x_before the model a period ago."""
+    x, before = p.start, None
+    summed = np.zeros_like(p.start)
+    for t in range(steps):
+        step = p.lr(t) * p.gradient(x)
+        x, summed = x - step, summed + step
+        if (t + 1) % period == 0:
+            if before is not None:
+                x = p.mix(t // period - 1) @ before - sign * summed
+            before, summed = x, np.zeros_like(x)
+    return x
+
+
+def extra(p: Problem, steps: int, sign: float) -> Array:
+    """x_1 = W x_0 - lr g_0; x_new = x + W x - (x_old + W x_old) / 2 - lr g + lr_old g_old."""
+    old, w = p.start, p.mix(0)
+    step = p.lr(0) * p.gradient(old)
+    x = w @ old - step
+    for t in range(1, steps):
+        new = p.lr(t) * p.gradient(x)
+        x, old = x + w @ x - (old + w @ old) / 2 - new + sign * step, x
+        step = new
+    return x
+
+
 def d2(p: Problem, steps: int, sign: float) -> Array:
     """x_new = W (x - lr g + c); c <- x_new - (x - lr g)."""
     x, c = p.start, np.zeros_like(p.start)

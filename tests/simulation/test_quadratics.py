@@ -31,6 +31,7 @@ def distance(algorithm: str, name: str, lr: float, steps: int, momentum: float =
         ("gradient-tracking", "ring", 0.1, 330, 1e-12),
         ("momentum-tracking", "ring", 0.01, 560, 1e-12),
         ("d2", "ring:weights=lazy", 0.2, 250, 1e-11),
+        ("extra", "ring", 0.2, 250, 1e-11),
     ],
 )
 def test_corrected_methods_reach_the_optimum(algorithm: str, name: str, lr: float, steps: int, limit: float) -> None:
@@ -53,7 +54,7 @@ def test_decentlam_stalls_an_order_below_momentum() -> None:
     assert distance("decentlam", "ring", 0.01, 250) < 0.15 * distance("gossip:momentum=local", "ring", 0.01, 250, 0.9)
 
 
-@pytest.mark.parametrize("algorithm", ["gradient-tracking", "momentum-tracking", "d2"])
+@pytest.mark.parametrize("algorithm", ["gradient-tracking", "momentum-tracking", "d2", "extra"])
 def test_corrections_heal_after_a_death(algorithm: str) -> None:
     """What the dead one had corrected is missing from the sum; without a new beginning the rest would miss their optimum."""
     work = Quadratics(5, learning_rate=0.02 if algorithm == "momentum-tracking" else 0.2)
