@@ -247,7 +247,8 @@ class Swaps:
             if not (block.held and block.answered):
                 block.answered = block.held > 0
                 accepted |= 1 << bit
-        return Verdict(accepted, min(weight, self._weight(first, count)) if accepted else 0.0)
+        held = max((b.held for b in self.blocks[first : first + count]), default=0)
+        return Verdict(accepted, min(weight, self._weight(first, count, held)) if accepted else 0.0)
 
     def keep(self, partner: str, exchange: int, nbytes: int, answer: object) -> list[object]:
         """Keep an answer until its receipt; returns older ones that had to go because they exceed the partner's credit."""
@@ -265,9 +266,9 @@ class Swaps:
     def _overdue_after(self) -> float:
         return max(self.pace, 2 * self._swap_time)
 
-    def _weight(self, first: int, count: int) -> float:
-        """The own limit: 1 / (k + 1), and less for a joiner in its first rounds."""
-        share = 1 / (self.limit + 1)
+    def _weight(self, first: int, count: int, opened: int) -> float:
+        """The own limit: 1 / (k + 1) where k own swaps of a block are open, and less for a joiner in its first rounds."""
+        share = 1 / (max(opened, 1) + 1)
         if not self.ramp:
             return share
         low, high = EASE
@@ -306,9 +307,11 @@ class Swaps:
     def _choices(self, now: float) -> Iterator[tuple[int, str]]:
         """Due blocks, each with a partner that has credit for it."""
         planned: dict[str, int] = {}
+        busy: set[str] = set()
+        limit = self.limit
         for i in list(self._pop_due(now)):
             block = self.blocks[i]
-            partner = None if block.held >= self.limit else block.choose(self.row, self._serving(block, planned, now))
+            partner = None if block.held >= limit else block.choose(self.row, self._serving(block, planned, busy, now))
             if partner is None:
                 self._waiting.add(i)
                 continue
@@ -325,12 +328,17 @@ class Swaps:
             heapq.heappush(self._due, (self.blocks[i].due, i))
         self._waiting.clear()
 
-    def _serving(self, block: Block, planned: Mapping[str, int], now: float) -> Callable[[str], bool]:
-        """Whether a partner has credit for the block, beside what is planned."""
+    def _serving(self, block: Block, planned: Mapping[str, int], busy: set[str], now: float) -> Callable[[str], bool]:
+        """Whether a partner has credit for the block, beside what is planned; who has not is `busy` for this tick."""
 
         def serves(partner: str) -> bool:
+            if partner in busy:
+                return False
             link = self.link(partner)
-            return link.room(planned.get(partner, 0) + block.nbytes) and not link.paused(now)
+            if link.room(planned.get(partner, 0) + block.nbytes) and not link.paused(now):
+                return True
+            busy.add(partner)
+            return False
 
         return serves
 
@@ -341,7 +349,8 @@ class Swaps:
         return i == group[-1] + 1 and self.blocks[i].run == last.run and fits
 
     def _start(self, partner: str, group: Sequence[int], now: float) -> Opened:
-        opened = Opened(partner, self._next, group[0], len(group), self._weight(group[0], len(group)), now)
+        weight = self._weight(group[0], len(group), 1 + max(self.blocks[i].held for i in group))
+        opened = Opened(partner, self._next, group[0], len(group), weight, now)
         self._next += 1
         nbytes = sum(self.blocks[i].nbytes for i in group)
         link = self.link(partner)

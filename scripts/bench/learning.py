@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from p2p.config import LAN
+from p2p.config import LAN, ExchangeConfig
 from p2p.net.physics import Line, Underlay
 from p2p.sim.compute import Paced
 from p2p.sim.swarm import Sample, SimulatedSwarm
@@ -32,6 +32,7 @@ from p2p.units import bandwidth
 
 NODES, STEP, SLOW, MODEL = 8, 0.15, 5.0, 100e6
 GOAL = 0.95
+BLOCK = 1024  # bytes, of a model of 20 KB
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def simulated(method: Method, world: World, seed: int) -> Outcome:
         workload=digits,
         compute=compute(world, seed),
         underlay=Underlay(seed, access=Line(latency=0.0005, bandwidth=world.bandwidth)),
-        config=replace(LAN, exchange=replace(LAN.exchange, block_bytes=2048, message_bytes=2048)),
+        config=replace(LAN, exchange=scaled(MODEL / size)),
         scale=MODEL / size,
         sample=1.0,
     )
@@ -164,6 +165,12 @@ def simulated(method: Method, world: World, seed: int) -> Outcome:
     sent = sum(report.sent for node in swarm.nodes for report in node.reports) / sum(node.steps for node in swarm.nodes)
     until = math.inf if reached is None else reached
     return Outcome(until, steps * until / world.seconds, last.average, last.nodes, sent * MODEL / size / 1e6)
+
+
+def scaled(scale: float) -> ExchangeConfig:
+    """Credits as they would be for the larger model; a block is 5 MB of it, and a message carries one."""
+    start, most = (max(int(credit / scale), BLOCK) for credit in (LAN.exchange.credit_start, LAN.exchange.credit_max))
+    return replace(LAN.exchange, block_bytes=BLOCK, message_bytes=BLOCK, credit_start=start, credit_max=most)
 
 
 def line(method: Method, world: World, seeds: int) -> str:

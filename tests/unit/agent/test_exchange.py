@@ -185,7 +185,7 @@ def test_as_many_swaps_are_open_as_steps_pass_during_one(swap_time: float, limit
     swaps, now = practised(swap_time, row=always(("a", 0.5), ("b", 0.5)))
     weights = [o.weight for step in range(8) for o in opened(swaps, now + step)][:limit]
     assert swaps.limit == limit
-    assert weights == [1 / (limit + 1)] * limit
+    assert weights == [1 / (k + 1) for k in range(1, limit + 1)]
     assert max(b.held for b in swaps.blocks) <= limit
 
 
@@ -227,8 +227,17 @@ def test_the_weight_is_the_smaller_of_both_limits(theirs: float, agreed: float) 
     assert machine().asked("a", 1, 0, 1, theirs).weight == agreed
 
 
-def test_a_slow_network_lowers_the_responders_limit_too() -> None:
-    swaps, _ = practised(2.5)
+def test_a_slow_network_alone_does_not_lower_the_weight() -> None:
+    """Where links are thin, swaps are long and rare: few of a block are open at once."""
+    swaps, now = practised(2.5)
+    assert swaps.asked("a", 1, 0, 1, 0.5).weight == 0.5
+    assert opened(swaps, now)[0].weight == 0.5
+
+
+def test_own_swaps_that_are_open_lower_the_responders_limit_too() -> None:
+    swaps, now = practised(2.5)
+    for step in range(3):
+        opened(swaps, now + step)
     assert swaps.asked("a", 1, 0, 1, 0.5).weight == 0.25
 
 
