@@ -21,7 +21,7 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 _logger = logging.getLogger("starlings")
@@ -48,6 +48,9 @@ class StepReport:
     slow: tuple[str, ...]  # too slow too often: not waited for, or paused
     mixing_interval: float  # steps between two own exchanges of one block
     far: tuple[str, ...] = ()  # their models have been far beyond the others' again and again, or not finite
+
+
+_REPORTED = [field.name for field in fields(StepReport)]
 
 
 class EventLog:
@@ -78,7 +81,7 @@ class EventLog:
 
     def step(self, report: StepReport, seconds: float) -> None:
         """Buffers a step event; `seconds` is how long the whole step took."""
-        self.write("step", seconds=seconds, **asdict(report))
+        self.write("step", seconds=seconds, **{name: getattr(report, name) for name in _REPORTED})
 
     def flush(self) -> None:
         """Writes what is buffered, at most once per FLUSH_INTERVAL: cheap to call at every step."""

@@ -100,4 +100,5 @@ def readable(data: memoryview | bytes) -> Tensor:
 
 def writable(tensor: Tensor) -> memoryview:
     """The bytes of a contiguous CPU tensor, without a copy: what a transport sends."""
-    return tensor.view(-1).view(torch.uint8).numpy().data
+    flat = tensor if tensor.dtype is torch.uint8 and tensor.dim() == 1 else tensor.view(-1).view(torch.uint8)
+    return flat.numpy().data

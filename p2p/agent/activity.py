@@ -45,12 +45,9 @@ class Pace:
         self.span = 1.0  # an own step, in step times of the neighbourhood
         self._last: float | None = None
         self._own: deque[float] = deque(maxlen=16)
-        self._theirs: dict[str, float] = {}
-
-    @property
-    def own(self) -> float:
+        self.own = 0.0
         """The median of the last steps; 0 before two of them."""
-        return median(self._own) if self._own else 0.0
+        self._theirs: dict[str, float] = {}
 
     @property
     def pulse(self) -> Pulse:
@@ -60,6 +57,7 @@ class Pace:
         """The trainer finished a step."""
         if self._last is not None:
             self._own.append(now - self._last)
+            self.own = median(self._own)
             self.span = self.own / around if (around := self.neighbourhood()) else 1.0
         self._last, self.step = now, step
 

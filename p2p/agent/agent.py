@@ -308,23 +308,30 @@ class Agent:
         now = self.loop.time()
         if self.membership is None or self.exchange is None:
             return
-        self.perform(self.membership.tick(now))
-        self.exchange.tick(now)
-        self.donor.sweep(now)
-        self.work.tick(now)
-        self.events.flush()
+        if self._wake() <= now:  # else what it was set for has come about, or is due later
+            if self.membership.wake <= now:
+                self.perform(self.membership.tick(now))
+            self.exchange.tick(now)
+            self.donor.sweep(now)
+            self.work.tick(now)
+            self.events.flush()
         self._arm()
 
     def _arm(self) -> None:
         """See to it that `_tick` runs when a machine wants it next."""
         if self.membership is None or self.exchange is None:
             return
-        wake = min(self.membership.wake, self.exchange.wake, self.work.wake)
+        wake = self._wake()
         if self._timer is not None:
             if self._timer.when() <= wake:
                 return
             self._timer.cancel()
         self._timer = self.loop.call_at(wake, self._tick)
+
+    def _wake(self) -> float:
+        """When a machine wants to be ticked next; only for who has entered."""
+        assert self.membership is not None and self.exchange is not None
+        return min(self.membership.wake, self.exchange.wake, self.work.wake)
 
     def perform(self, instructions: Sequence[Instruction]) -> None:
         """Do what the membership says, and look what has come of it."""

@@ -130,7 +130,10 @@ class Swaps:
         return self._answers.partners(live)
 
     def link(self, partner: str) -> Link:
-        return self.links.setdefault(partner, Link(self.config))
+        link = self.links.get(partner)
+        if link is None:
+            link = self.links[partner] = Link(self.config)
+        return link
 
     # --- own swaps -------------------------------------------------------------------------------------------------
 
@@ -164,13 +167,17 @@ class Swaps:
     @property
     def wake(self) -> float:
         """When tick has something to do next, if no event comes before."""
-        times = [o.again for o in self._open.values()]
-        if self.running:
-            times += [self._due[0][0]] if self._due else []
-            times += [o.opened.at + self._overdue_after for o in self._open.values() if o.holds][:1]
-            times += [self.links[p].full_until for p in self._full if p in self.links]
-            times += [0.0] if self._loose and self._waiting else []
-        return min(times, default=math.inf)
+        wake = min([entry.again for entry in self._open.values()]) if self._open else math.inf
+        if not self.running:
+            return wake
+        if self._loose and self._waiting:
+            return 0.0
+        if self._due:
+            wake = min(wake, self._due[0][0])
+        holding = next((entry for entry in self._open.values() if entry.holds), None)
+        if holding is not None:
+            wake = min(wake, holding.opened.at + self._overdue_after)
+        return min(wake, *[self.links[p].full_until for p in self._full if p in self.links]) if self._full else wake
 
     def unsent(self, exchange: int, now: float) -> None:
         """The transport had no room, or there is no route: the blocks are due again after the next receipt or tick."""

@@ -68,6 +68,9 @@ class Framing:
 
     def cut(self, data: Tensor, blocks: Sequence[Block], codec: Codec) -> Iterator[tuple[int, Tensor]]:
         """The bytes of these blocks, one after another, as (block number, its bytes)."""
+        if len(blocks) == 1:
+            yield blocks[0].index, data
+            return
         at = 0
         for block in blocks:
             size = codec.nbytes(block.elements, block.dtype)

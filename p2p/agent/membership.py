@@ -171,6 +171,7 @@ class Membership:
         sound = [(identify(r.key), r) for r in records if not objection(r, contract, horizon, self._verify)]
         new = [(node, record) for node, record in sound if node not in self._roster.members]
         self._roster.know(new[: self._config.members_max - len(self._roster.members)], now)
+        self._spreader.start(now)  # at a large swarm's period
 
     def tick(self, now: float) -> list[Instruction]:
         """Do what is due by `now`; in time, or the node finds that it stalled."""

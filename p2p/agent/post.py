@@ -9,7 +9,7 @@ from p2p.net import wire
 from p2p.net.messages import Answer, Ask, BlocksRequest, Envelope, Message, Push, Reask, Record, Settled, SnapshotBlocks
 from p2p.net.transport import Route, Sent, Transport
 
-DATA = (Ask, Reask, Answer, Push, Settled, BlocksRequest, SnapshotBlocks)
+DATA = frozenset({Ask, Reask, Answer, Push, Settled, BlocksRequest, SnapshotBlocks})
 """Messages of the data connection; all others are control, where nothing queues behind a model."""
 
 
@@ -28,7 +28,7 @@ class Post:
     def came(self, node: str, message: Message, route: Route, nbytes: int) -> None:
         """A frame of this node arrived by `route`."""
         self.received += nbytes
-        self._back[node, isinstance(message, DATA)] = route
+        self._back[node, type(message) in DATA] = route
 
     def hang_up(self, node: str) -> None:
         """The node is gone: close what was dialled."""
@@ -40,7 +40,7 @@ class Post:
 
     def send(self, node: str, message: Message, payload: memoryview | None = None) -> Sent | None:
         """Send to a node; None where there is no room, or no way to it."""
-        route = self.route(node, isinstance(message, DATA))
+        route = self.route(node, type(message) in DATA)
         return None if route is None else self.answer(route, message, payload)
 
     def answer(self, route: Route, message: Message, payload: memoryview | None = None) -> Sent | None:

@@ -38,7 +38,8 @@ class Spreader:
 
     def start(self, now: float) -> None:
         """Push-pull from now on, at a random phase."""
-        self._timers.set(SYNC, now + (0.5 + self._rng.random()) * self._config.sync_interval, self._on_sync)
+        period = sync_period(self._config, self._roster.live)
+        self._timers.set(SYNC, now + (0.5 + self._rng.random()) * period, self._on_sync)
 
     def stop(self) -> None:
         """Only what is queued still goes out."""

@@ -94,7 +94,7 @@ class Swapper(Carrier):
 
     def slow(self, now: float) -> tuple[str, ...]:
         """Partners that are paused: nothing new is asked of them until they answer."""
-        return tuple(p for p, link in self.links.items() if link.paused(now))
+        return tuple([p for p, link in self.links.items() if link.parcels and link.paused(now)])
 
     def stepped(self, step: int, now: float) -> None:
         """The trainer finished a step."""
@@ -120,7 +120,8 @@ class Swapper(Carrier):
     @property
     def wake(self) -> float:
         """When `tick` has something to do next."""
-        return min(self.swaps.wake, self._receipts_due)
+        wake = self.swaps.wake
+        return wake if wake < self._receipts_due else self._receipts_due
 
     def handle(self, sender: str, route: Route, message: Message, payload: memoryview | None, now: float) -> None:
         """A data message from a live member. Raises WireError where it can't be what it says."""

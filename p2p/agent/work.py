@@ -69,7 +69,7 @@ class Works:
 
     @property
     def wake(self) -> float:
-        return min((leases.wake for leases in self.all), default=math.inf)
+        return min([leases.wake for leases in self.all]) if self.all else math.inf
 
     # --- what the trainer's side calls --------------------------------------------------------------------------------
 

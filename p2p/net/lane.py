@@ -46,10 +46,7 @@ class Message:
             return
         pipe = lane.path.pipes[self.hop]
         self.hop += 1
-        if lane.urgent:
-            self.proceed(pipe.urgent(self.nbytes))
-        else:
-            pipe.enter(lane.path, self.nbytes, self.proceed)
+        pipe.enter(lane.path, self.nbytes, self.proceed)
 
 
 class Lane:
@@ -71,7 +68,10 @@ class Lane:
         message.lane = self
         self.path.sent += message.nbytes
         self.flight.append(message)
-        message.proceed()
+        if self.urgent:
+            self.arrive(max([pipe.urgent(message.nbytes) for pipe in self.path.pipes], default=0.0))
+        else:
+            message.proceed()
 
     def arrive(self, finish: float) -> None:
         """The last byte leaves the last pipe at `finish`: set the moment of delivery."""

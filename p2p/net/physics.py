@@ -39,11 +39,11 @@ class Pipe:
         loop = asyncio.get_running_loop()
         if not self._queue and self.busy_until <= loop.time():
             self._idle(loop.time())
+            self._ends[flow] = nbytes
+            self._begin(0.0, nbytes, begin)
+            return
         tag = max(self._begun, self._ends.get(flow, 0.0))
         self._ends[flow] = tag + nbytes
-        if not self._queue and self.busy_until <= loop.time():
-            self._begin(tag, nbytes, begin)
-            return
         heapq.heappush(self._queue, (tag, next(self._order), nbytes, begin))
         if len(self._queue) == 1:
             loop.call_at(self.busy_until, self._serve, context=self._context)
@@ -140,10 +140,10 @@ class Path:
 
     def survey(self, cuts: list[frozenset[str]], now: float) -> None:
         """Take in what faults have changed."""
-        self.latency = sum(wire.line.latency * wire.factor for wire in self.wires)
-        self.jitter = sum(wire.line.jitter * wire.factor for wire in self.wires)
-        self.corrupt = 1.0 - math.prod(1.0 - wire.corrupt for wire in self.wires)
-        apart = any(self.source.within(cut) != self.target.within(cut) for cut in cuts)
+        self.latency = sum([wire.line.latency * wire.factor for wire in self.wires])
+        self.jitter = sum([wire.line.jitter * wire.factor for wire in self.wires])
+        self.corrupt = 1.0 - math.prod([1.0 - wire.corrupt for wire in self.wires])
+        apart = any([self.source.within(cut) != self.target.within(cut) for cut in cuts])
         self.cut_since = (now if self.cut_since is None else self.cut_since) if apart else None
 
 

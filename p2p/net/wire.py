@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -33,7 +34,7 @@ Reader = Callable[[Any], Any]  # checks one decoded value and turns it into what
 
 def encode(envelope: Envelope, message: Message) -> bytes:
     """The header frame of `message`; WireError where it is longer than `HEADER_BYTES` or holds what can't be sent."""
-    body = (PROTOCOL, _NUMBERS[type(message)], *_flat_envelope(envelope), message)
+    body = (PROTOCOL, _NUMBERS[type(message)], *_flat_envelope(envelope), _flatten(message))
     try:
         header: bytes = msgpack.packb(body, default=_flatten, buf_size=512)
     except (OverflowError, TypeError, UnicodeEncodeError) as error:
@@ -53,7 +54,10 @@ def decode(header: bytes, payload_bytes: int | None) -> tuple[Envelope, Message]
     read = _READERS.get(number) if type(number) is int else None
     if read is None:
         raise WireError("type", f"no message of type {number!r}"[:80])
-    envelope = _checked(_read_envelope((swarm, node, incarnation, view)))
+    try:
+        envelope = _read_envelope(swarm, node, incarnation, view)
+    except TypeError:  # a map: it can't be looked up
+        raise WireError("value", "Envelope") from None
     if type(body) is not tuple:
         raise WireError("fields", "no array of fields")
     message: Message = read(body)
@@ -104,7 +108,10 @@ def _foreign(header: bytes) -> WireError:
     return WireError("protocol", f"version {version}; ours is {PROTOCOL}")
 
 
-def _checked(envelope: Envelope) -> Envelope:
+@lru_cache(maxsize=4096, typed=True)
+def _read_envelope(*values: Any) -> Envelope:
+    """A node says the same of itself for long: it is checked once, and only what is sound (and short) is remembered."""
+    envelope: Envelope = _envelope(values)
     if len(envelope.swarm) != 16 or not _HEX_ID(envelope.node) or envelope.incarnation < 0 or envelope.view < 0:
         raise WireError("value", "Envelope")
     return envelope
@@ -207,5 +214,5 @@ def _flatten(value: Any) -> Iterable[Any]:
 _NUMBERS = {cls: number for number, cls in TABLE.items()}
 _READERS = {number: _struct(cls) for number, cls in TABLE.items()}
 _FLATTENERS = {cls: _flattener(cls) for message in TABLE.values() for cls in _structs(message)}
-_read_envelope = _struct(Envelope)
+_envelope = _struct(Envelope)
 _flat_envelope = _flattener(Envelope)

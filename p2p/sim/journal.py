@@ -32,12 +32,12 @@ class Journal:
         return "\n".join(line for line in self.lines if whole.search(line))
 
     def _say(self, value: object) -> str:
-        if isinstance(value, str):
-            return repr(value) if " " in value else self._names.get(value, value)
         if isinstance(value, float):
             return f"{value:.9g}"
+        if isinstance(value, str):
+            return repr(value) if " " in value else self._names.get(value, value)
         if isinstance(value, tuple):
-            return f"[{','.join(map(self._say, value))}]"
+            return f"[{','.join(map(self._say, value))}]" if value else "[]"
         return str(value)
 
 

@@ -115,9 +115,13 @@ class Flat:
     def _load(self, places: Sequence[_Place]) -> None:
         self._move([(p.tensor, p.through) for p in places if p.tensor is not None and p.through is not None])
 
-    @torch.no_grad()
     def _move(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         """Copy from the first to the second of each pair; what comes to the host is there when this returns."""
+        if pairs:
+            with torch.no_grad():
+                self._copy_all(pairs)
+
+    def _copy_all(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         for source, target in pairs:
             device = source.device if source.device.type == "cuda" else target.device
             if device.type == "cuda":

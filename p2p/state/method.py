@@ -82,7 +82,8 @@ class Method:
 
     def after(self) -> None:
         """The optimizer has stepped; if `due`, the exchange follows."""
-        self._anew.fill_(max(float(self._anew), self._proposed))
+        if self.algorithm.corrects:
+            self._anew.fill_(max(float(self._anew), self._proposed))
         self._call(self.algorithm.after)
 
     def mixed(self, round: int, losses: int, members: int) -> None:
@@ -93,7 +94,7 @@ class Method:
             if losses > self._losses:
                 self._losses = losses
                 self.changed(round, members)
-            if self._acted < float(self._anew) <= round:
+            if self.algorithm.corrects and self._acted < float(self._anew) <= round:
                 self._acted = float(self._anew)
                 self._begin_anew()
 
@@ -116,16 +117,16 @@ class Method:
         """A fused optimizer takes the scale off by itself, later."""
         return any(getattr(optimizer, "grad_scale", None) is not None for optimizer in self._optimizers)
 
-    @torch.no_grad()
     def _call(self, hook: Any) -> None:
-        for s in self._steps:
-            hook(s)
+        with torch.no_grad():
+            for s in self._steps:
+                hook(s)
 
-    @torch.no_grad()
     def _begin_anew(self) -> None:
-        for s in self._steps:
-            for name in self.algorithm.corrects:
-                torch._foreach_zero_(s[name])
+        with torch.no_grad():
+            for s in self._steps:
+                for name in self.algorithm.corrects:
+                    torch._foreach_zero_(s[name])
 
     def _held(self, names: Mapping[Tensor, str]) -> Iterator[Source]:
         for s in self._steps:

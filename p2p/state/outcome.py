@@ -1,4 +1,4 @@
-"""What mixing did: how much gossip brought, how far partners were apart, what was not finite."""
+"""What mixing did: how far partners were apart, what was not finite."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ class Meeting:
     """What a meet did."""
 
     touched: int  # blocks that gossip had changed since the last one
-    squared: float  # squared norm of what gossip brought
     nonfinite: tuple[str, ...]  # tensors with a nan or infinity: their blocks did not meet
 
 

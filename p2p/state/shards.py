@@ -26,7 +26,7 @@ from p2p.state.outcome import UNLIMITED, Difference, Limit, Meeting
 from p2p.state.schema import Entry, Schema
 from p2p.state.snapshot import Snapshot
 from p2p.state.sources import Source
-from p2p.state.store import Scratch, Store, Window, cut
+from p2p.state.store import Scratch, Store, Window, columns, cut
 
 
 class Part(NamedTuple):
@@ -93,7 +93,7 @@ class Shards:
         sizes = self.sizes(first, count, codec)
         if data.numel() != sum(sizes):
             raise WireError("size", f"{data.numel()} bytes for blocks of {sum(sizes)}")
-        return torch.split(data, sizes)
+        return torch.split_with_sizes(data, sizes) if count > 1 else (data,)
 
     # --- asynchronous: the trainer's thread ------------------------------------------------------------------
 
@@ -104,38 +104,35 @@ class Shards:
         apart, and is named, until the model is finite again.
         """
         self._flat.refresh()
-        touched, squared, nonfinite = 0, 0.0, list[str]()
+        touched, nonfinite = 0, list[str]()
         for block in self.blocks:
             with self._locks[block.index]:
                 touched += self._touched[block.index]
-                brought, names = self._meet(block, step)
-            squared += brought
-            nonfinite += names
+                nonfinite += self._meet(block, step)
         self._flat.flush()
-        return Meeting(touched, squared, tuple(dict.fromkeys(nonfinite)))
+        return Meeting(touched, tuple(dict.fromkeys(nonfinite)))
 
-    def _meet(self, block: Block, step: int) -> tuple[float, tuple[str, ...]]:
+    def _meet(self, block: Block, step: int) -> tuple[str, ...]:
         assert self._last is not None, "meet is for live shards"
         fresh, copy, last = self._read(block), self._copy.piece(block), self._last.piece(block)
         if block.kind is Kind.NEWEST:
             self._meet_newest(block, fresh, copy, last, step)
-            return 0.0, ()
+            return ()
         new, touched = self._widen(0, fresh, copy), self._touched[block.index]
         if math.isnan(squared_norm(new)):
-            return 0.0, self._nonfinite(block, new)
+            return self._nonfinite(block, new)
         if not touched and new is fresh:
             copy.copy_(fresh)
             last.copy_(fresh)
-            return 0.0, ()
-        old, work = self._widen(1, last, copy), (self._scratch(2, copy), self._scratch(3, copy))
-        brought = squared_norm(torch.sub(copy, old, out=work[0])) if touched else 0.0
-        for kind, at in block.columns:
-            merge(kind, copy[at], new[at], old[at], (work[0][at], work[1][at]))
+            return ()
+        pieces = (copy, new, self._widen(1, last, copy), self._scratch(2, copy), self._scratch(3, copy))
+        for kind, (value, theirs, old, change, ratio) in columns(block, *pieces):
+            merge(kind, value, theirs, old, (change, ratio))
         if touched:
             self._write(block, self._copy)
         last.copy_(copy if touched else fresh)
         self._touched[block.index] = False
-        return brought, ()
+        return ()
 
     def _meet_newest(self, block: Block, fresh: Tensor, copy: Tensor, last: Tensor, step: int) -> None:
         changed = not torch.equal(fresh, last)
@@ -191,14 +188,14 @@ class Shards:
                 return Difference(0.0, self._nonfinite(block, change))
             scale = min((limit.scale(squared, own) for limit in limits), default=1.0)
             size = out.numel() // len(block.columns)
-            for i, (kind, at) in enumerate(block.columns):
+            for i, (kind, (s, y, d, room)) in enumerate(columns(block, own, theirs, change, theirs_room)):
                 data = out[i * size : (i + 1) * size]
                 if kind.linear:
-                    codec.encode(change[at].mul_(weight * scale), data)
-                    own[at].add_(codec.decode(data, theirs_room[at]))
+                    codec.encode(d.mul_(weight * scale), data)
+                    s.add_(codec.decode(data, room))
                 else:
-                    codec.encode(own[at], data)
-                    self._join(block, kind, own[at], theirs[at], weight * scale, step)
+                    codec.encode(s, data)
+                    self._join(block, kind, s, y, weight * scale, step)
             self._touched[index] = True
             return Difference(squared, clipped=scale < 1)
 
@@ -214,15 +211,15 @@ class Shards:
             if math.isnan(squared_norm(theirs)):
                 return Difference(0.0, self._nonfinite(block, theirs))
             squared, clipped = 0.0, False
-            for kind, at in block.columns:
-                apart = self._apart(kind, own[at], theirs[at]) / (weight * weight if kind.linear else 1.0)
+            for kind, (s, y) in columns(block, own, theirs):
+                apart = self._apart(kind, s, y) / (weight * weight if kind.linear else 1.0)
                 scale = limit.scale(apart, own)
                 squared += apart
                 if kind.linear:
-                    own[at].sub_(theirs[at], alpha=scale)
+                    s.sub_(y, alpha=scale)
                     clipped = clipped or scale < 1
                 else:
-                    self._join(block, kind, own[at], theirs[at], weight * scale, step)
+                    self._join(block, kind, s, y, weight * scale, step)
             self._touched[index] = True
             return Difference(squared, clipped=clipped)
 
@@ -304,9 +301,9 @@ class Shards:
             elif part.step > newest:
                 newest = part.step
                 mixed.copy_(theirs)
-        for kind, at in block.columns:
+        for kind, (value,) in columns(block, mixed):
             if kind is Kind.NONNEGATIVE:
-                mixed[at].clamp_(min=0)  # whatever a neighbour sent
+                value.clamp_(min=0)  # whatever a neighbour sent
         self._write(block, self._mixed)
         return tuple(differences)
 
@@ -322,10 +319,10 @@ class Shards:
         if block.kind is Kind.NEWEST:
             mixed.copy_(theirs if part.step > published.step else mixed)
         else:
-            then, work = self._scratch(1, own).copy_(own), (self._scratch(2, own), self._scratch(3, own))
-            for kind, at in block.columns:
-                blend(kind, then[at], theirs[at], part.weight)
-                merge(kind, mixed[at], then[at], own[at], (work[0][at], work[1][at]))
+            pieces = (mixed, self._scratch(1, own).copy_(own), own, theirs, self._scratch(2, own), self._scratch(3, own))
+            for kind, (value, then, old, y, change, ratio) in columns(block, *pieces):
+                blend(kind, then, y, part.weight)
+                merge(kind, value, then, old, (change, ratio))
         self._write(block, self._mixed)
         self._flat.flush()
         return difference
@@ -381,12 +378,15 @@ class Shards:
 
     def _read(self, block: Block) -> Tensor:
         """The block as the model holds it, in the model's dtype: its own memory where it is one stretch of one tensor."""
-        views, room = self._flat.whole(block), self._fresh.piece(block)
+        views = self._flat.whole(block)
+        if views is not None and len(views) == 1:
+            return views[0]
+        room = self._fresh.piece(block)
         if views is None:
             for segment, view in zip(self._fresh.segments(block), self._flat.views(block), strict=True):
                 segment.zero_() if view is None else segment.copy_(view)
             return room
-        return views[0] if len(views) == 1 else torch.cat(views, out=room)
+        return torch.cat(views, out=room)
 
     def _write(self, block: Block, holder: Store | Window) -> None:
         """Make the model hold the block; optimizer state that doesn't exist yet is made only for what isn't zero."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
+from optim.kinds import Kind
 from p2p.state.layout import Block, Run
 
 
@@ -62,14 +63,24 @@ class Scratch(threading.local):
     """Pieces to work in, a few per thread, reused: nothing is allocated once warm."""
 
     def __init__(self) -> None:
-        self._pieces: dict[tuple[int, torch.dtype], Tensor] = {}
+        self._pieces: dict[tuple[int, torch.dtype, int], Tensor] = {}
 
     def __call__(self, number: int, like: Tensor) -> Tensor:
-        """Scratch piece `number`, of the size and dtype of `like`."""
-        piece = self._pieces.get((number, like.dtype))
-        if piece is None or piece.numel() < like.numel():
-            piece = self._pieces[number, like.dtype] = torch.empty(like.numel(), dtype=like.dtype)
-        return piece[: like.numel()]
+        """Scratch piece `number`, of the size and dtype of `like`: blocks have few sizes, so each has a piece of its own."""
+        key = (number, like.dtype, like.numel())
+        piece = self._pieces.get(key)
+        if piece is None:
+            piece = self._pieces[key] = torch.empty(like.numel(), dtype=like.dtype)
+        return piece
+
+
+def columns(block: Block, *pieces: Tensor) -> Iterator[tuple[Kind, tuple[Tensor, ...]]]:
+    """Each column's kind, and its part of all these pieces of the block's size; most blocks are one column."""
+    if len(block.columns) == 1:
+        yield block.columns[0][0], pieces
+        return
+    for kind, at in block.columns:
+        yield kind, tuple(piece[at] for piece in pieces)
 
 
 def cut(block: Block, piece: Tensor) -> list[Tensor]:

@@ -129,6 +129,7 @@ REFUSED = [
     ("a node id that is none", raw(13, (1,), envelope=(ENVELOPE.swarm, "G" * 32, 1, 1)), None, "value"),
     ("a node id with a line's end", raw(13, (1,), envelope=(ENVELOPE.swarm, "a" * 31 + "\n", 1, 1)), None, "value"),
     ("a negative incarnation", raw(13, (1,), envelope=(ENVELOPE.swarm, ENVELOPE.node, -1, 1)), None, "value"),
+    ("a map for an incarnation", raw(13, (1,), envelope=(ENVELOPE.swarm, ENVELOPE.node, {}, 1)), None, "value"),
     ("a payload behind a nack", raw(13, (1,)), 5, "payload"),
     ("an empty payload behind a nack", raw(13, (1,)), 0, "payload"),
     ("an ask without its payload", wire.encode(ENVELOPE, ASK), None, "payload"),
@@ -147,6 +148,13 @@ def test_what_is_off_is_refused(header: bytes, payload: int | None, reason: str)
 def test_another_version_is_told() -> None:
     with pytest.raises(WireError, match="protocol: version 2; ours is 1"):
         wire.decode(raw(1, (2,), version=2), None)
+
+
+def test_who_spoke_before_is_still_checked() -> None:
+    """What equals a sound envelope is not one."""
+    for incarnation, reason in ((1, ""), (True, "value"), (1.0, "value"), (1, "")):
+        header = raw(13, (1,), envelope=(ENVELOPE.swarm, ENVELOPE.node, incarnation, 1))
+        assert refusal(header, None) == reason
 
 
 @settings(deadline=None, max_examples=300)
