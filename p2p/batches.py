@@ -53,6 +53,7 @@ class PartBatches(Batches):
         return -(-len(self.sampler) // part) * len(_cut(part, self._micro))
 
     def __iter__(self) -> Iterator[list[int]]:
+        self.sampler.finish()  # the pass before is told by its own ends
         self.ends, self._pieces = [], []
         samples = iter(self.sampler)
         while part := list(islice(samples, self._part()[0])):

@@ -38,9 +38,9 @@ class Handover:
             arrival.close()
 
     def agree(self) -> None:
-        """Nodes that resumed from different checkpoints go on from the newest."""
+        """Nodes that resumed from different checkpoints go on from the newest; some may have begun."""
         furthest, _ = self._thread.call(self._agent.ahead())
-        if furthest > self._agent.step_count:
+        if furthest > self._agent.origin:
             self.take(self.pull(furthest))
 
     def newer(self, saved: Saved) -> bool:

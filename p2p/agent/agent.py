@@ -19,12 +19,14 @@ from p2p.agent.participant import Task, Who
 from p2p.agent.performer import Performer
 from p2p.agent.post import Post
 from p2p.agent.reception import Reception
+from p2p.agent.records import State
 from p2p.agent.reporter import Reporter, progress
 from p2p.agent.requests import Requests
 from p2p.agent.seat import Seat
+from p2p.agent.swapper import Swapper
 from p2p.agent.switchboard import Switchboard
 from p2p.agent.transfer import Take, Transfer, Watch, candidates, collect, pull
-from p2p.agent.view import View
+from p2p.agent.view import View, member_of
 from p2p.agent.work import Works
 from p2p.config import Config
 from p2p.errors import ClosedError, WireError
@@ -52,12 +54,15 @@ class Agent:
         self.events = events
         self.metrics = Metrics()
         self.view = View()
+        self.arriving = False  # the state is on its way from others
         self.outdated = False  # far behind; the trainer's next step takes a member's state
         self._alone: View | None = None  # exchanging with nobody, while it is not known how far behind
         self.step_count = 0
+        self.origin = 0  # the step from which this node trains
         self.epoch = 0
         self.extras: Callable[[], str] = str  # the state of schedule and GradScaler, as JSON
         self.watch: Watch | None = None  # told how the state of others arrives
+        self.took: Callable[[int], None] = lambda index: None  # told of each block of it, before that is exchanged
         self.membership: Membership | None = None
         self.task: Task | None = None
         self.exchange: Exchange | None = None
@@ -138,7 +143,8 @@ class Agent:
     def ready(self, offer: SnapshotOffer) -> None:
         """The state is in place: become a partner."""
         assert self.exchange is not None
-        self.step_count, self.epoch = offer.step, offer.epoch
+        self.arrived()
+        self.step_count, self.origin, self.epoch = offer.step, offer.step, offer.epoch
         self.exchange.resume(offer.step, offer.round, len(self.view) + 1)
         self._reporter.resumed()
         self.announce(Phase.TRAINING)
@@ -353,14 +359,44 @@ class Agent:
             return
         self.view = view
         self.work.seat((member.id for member in view.members), self.loop.time())
+        self._sit()
+
+    def _sit(self) -> None:
+        """Who is still joining sits down beside the members: it asks them, and they don't know of it yet."""
+        assert self.membership is not None and self.exchange is not None and self.task is not None
+        view = self.view.with_(member_of(self.node, self.who.site, self.who.dial_only)) if self.arriving else self.view
         if self.node in view:
-            seat = Seat(view, self.task.topology, self.node)
+            joining = [node for node, info in self.membership.members.items() if info.state is State.JOINING]
+            seat = Seat(view, self.task.topology, self.node, joining)
             if seat.reason:
                 log.warning("%d members: the lazy Metropolis ring stands in: %s", len(view), seat.reason)
             self.exchange.seat(seat, self.loop.time())
             self.task.method.changed(self.exchange.round, len(view))
 
+    def partners(self, node: str) -> bool:
+        """Whether this node exchanges with another: both are members, or joining, where blocks are swapped one by one."""
+        info = self.membership.members.get(node) if self.membership is not None else None
+        if self._alone is not None or info is None:
+            return False
+        if self.node in self.view and node in self.view:
+            return True
+        joins = info.state is State.JOINING
+        return isinstance(self.exchange, Swapper) and (self.node in self.view or self.arriving) and (node in self.view or joins)
+
     # --- state of others ---------------------------------------------------------------------------------------------
+
+    def expect(self) -> None:
+        """The own state counts no more: that of others is on its way."""
+        self.arriving = True
+        if isinstance(self.exchange, Swapper):
+            self.exchange.await_state(len(self.view) + 1)
+        self._sit()
+
+    def arrived(self) -> None:
+        """There is a state that counts, another's or again the own one."""
+        self.arriving = False
+        if isinstance(self.exchange, Swapper):
+            self.exchange.swaps.arrived()
 
     async def pull(self, node: str, take: Take, wanted: Sequence[Block]) -> SnapshotOffer:
         """A member's snapshot, block by block. Raises JoinError where it won't or can't, BusyError where it serves others."""
@@ -374,9 +410,10 @@ class Agent:
         return await collect(self, shards, self.watch, least)
 
     async def ahead(self) -> tuple[int, bool]:
-        """The step of the member that is furthest (-1: there is none), and whether any has taken a step since it started."""
+        """The furthest step from which a member trains (-1: there is none), and whether any has taken one since."""
         found = [candidate.answer for candidate in await candidates(self, len(self.view) + 1)]
-        return max((answer.step for answer in found), default=-1), any(answer.begun for answer in found)
+        furthest = max((answer.origin for answer in found), default=-1)
+        return furthest, any(answer.pulse.step > answer.origin for answer in found)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,7 @@ async def reenter(agent: Agent) -> SnapshotOffer | None:
         return await agent.pull_from_any(agent.task.shards)
     except JoinError as error:
         log.warning("%s; this node goes on from its own", error)
+        agent.arrived()
         agent.announce(Phase.TRAINING)
         return None
 

@@ -1,4 +1,8 @@
-"""The donor's side of a joiner's state: a snapshot of the gossip copy is pinned and served, each bundle of blocks signed."""
+"""The donor's side of a joiner's state: the gossip copy is served, each bundle of blocks signed.
+
+Either as it was at one moment, from a copy that is made then; or, to those who exchange while they download, each block as
+it is when it is asked for: nothing is out of date when it comes, and no memory is taken.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,23 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from optim.codec import RAW, writable
 from p2p.agent.framing import Framing
 from p2p.agent.post import Post
+from p2p.agent.staging import Staging
 from p2p.config import Config
 from p2p.errors import WireError
 from p2p.net.messages import BlocksRequest, Refusal, SnapshotBlocks, SnapshotOffer
-from p2p.net.transport import Route
+from p2p.net.transport import Route, Sent
 from p2p.state import manifest
+from p2p.state.layout import Block
 from p2p.state.shards import Shards
 from p2p.state.snapshot import Snapshot
 
 GUESTS = 2
-"""Joiners served at once; all of them from the same snapshot."""
+"""Joiners served at once; those who want all of one moment from the same snapshot."""
 STRIDE = 4
 """Blocks copied before the loop turns to other things."""
 
@@ -28,10 +36,10 @@ Sign = Callable[[bytes], bytes]
 
 @dataclass(slots=True)
 class Pinned:
-    """A snapshot and those who pull it."""
+    """An offer and those who pull what it offers."""
 
     offer: SnapshotOffer
-    snapshot: Snapshot
+    snapshot: Snapshot | None  # None: blocks as they are when they are asked for
     guests: dict[str, float]  # node -> when it was last heard of
 
 
@@ -45,61 +53,78 @@ class Donor:
         self._sign = sign
         self._schema = shards.schema.fingerprint
         self._framing = Framing(shards.blocks)
-        self._pinned: Pinned | None = None
+        self._staging = Staging()
+        self._pinned: dict[int, Pinned] = {}  # by the offer's number
         self._number = 0
 
     @property
     def guests(self) -> int:
         """Joiners being served."""
-        return len(self._pinned.guests) if self._pinned is not None else 0
+        return sum(len(pinned.guests) for pinned in self._pinned.values())
 
-    async def requested(self, node: str, route: Route, offer: SnapshotOffer, now: float, instead: str) -> None:
-        """A joiner wants a snapshot of now: `offer` says which step that is, `instead` whom else it could ask."""
-        self.sweep(now)
-        if self._pinned is not None and len(self._pinned.guests) >= GUESTS and node not in self._pinned.guests:
+    async def requested(
+        self, node: str, route: Route, offer: SnapshotOffer, now: float, instead: str, whole: bool = True
+    ) -> None:
+        """A joiner wants the state of now: `offer` says which step that is, `instead` whom else it could ask."""
+        self.done(node, now)
+        shared = next((p for p in self._pinned.values() if p.snapshot is not None), None) if whole else None
+        if self.guests >= GUESTS:
             self.post.answer(route, Refusal("busy", f"{GUESTS} joiners are being served; try {instead}", 0))
             return
-        if self._pinned is None:
-            self._pinned = self._pin(offer)
-        pinned = self._pinned
+        if shared is not None and offer.step - shared.offer.step > self.config.join.lag:
+            self.post.answer(route, Refusal("busy", f"a joiner is being served an older state; try {instead}", 0))
+            return
+        pinned = shared or self._pin(offer, self.shards.snapshot() if whole else None)
         pinned.guests[node] = now
         self.post.answer(route, pinned.offer)
-        while not pinned.snapshot.advance(STRIDE):
+        while pinned.snapshot is not None and not pinned.snapshot.advance(STRIDE):
             await asyncio.sleep(0)
 
     def blocks(self, node: str, route: Route, request: BlocksRequest, now: float) -> None:
-        """Some blocks of the pinned snapshot, straight from it; unanswered where it is gone, and asked again elsewhere."""
-        pinned = self._pinned
-        if pinned is None or pinned.offer.snapshot != request.snapshot or node not in pinned.guests:
+        """Some blocks of what was offered; unanswered where that is gone, and asked again elsewhere."""
+        pinned = self._pinned.get(request.snapshot)
+        if pinned is None or node not in pinned.guests:
             return
         blocks = self._framing.range(request.first, request.count)
         if self._framing.nbytes(blocks, RAW) > self.config.exchange.message_bytes:
             raise WireError("blocks", f"{request.count} blocks from {request.first} are more than one message carries")
         pinned.guests[node] = now
-        payload = writable(pinned.snapshot.payload(blocks[0], blocks[-1]))
+        if pinned.snapshot is not None:  # its memory changes no more
+            self._answer(route, request, blocks, pinned.snapshot.payload(blocks[0], blocks[-1]))
+        else:
+            buffer = self._staging.take(self._framing.nbytes(blocks, RAW))
+            self._staging.give(buffer, self._answer(route, request, blocks, self._present(blocks, buffer)))
+
+    def _present(self, blocks: list[Block], buffer: Tensor) -> Tensor:
+        """The blocks as they are now, copied to the buffer."""
+        data = buffer[: self._framing.nbytes(blocks, RAW)]
+        for block, (_, piece) in zip(blocks, self._framing.cut(data, blocks, RAW), strict=True):
+            self.shards.read(block, piece.view(block.dtype))
+        return data
+
+    def _answer(self, route: Route, request: BlocksRequest, blocks: list[Block], data: Tensor) -> Sent | None:
+        payload = writable(data)
         shard = self._framing.describe(request.first, request.count, blocks, RAW, payload)
         digest = hashlib.sha256(payload).digest()
         signature = self._sign(manifest.line(self._schema, request.snapshot, request.first, request.count, digest))
-        self.post.answer(route, SnapshotBlocks(request.snapshot, shard, digest, signature), payload)
+        return self.post.answer(route, SnapshotBlocks(request.snapshot, shard, digest, signature), payload)
 
     def done(self, node: str, now: float) -> None:
         """The joiner has all that it wants."""
-        if self._pinned is not None:
-            self._pinned.guests.pop(node, None)
+        for pinned in self._pinned.values():
+            pinned.guests.pop(node, None)
         self.sweep(now)
 
     def sweep(self, now: float) -> None:
-        """Forget silent guests, and the snapshot with the last one: its memory is the size of the shared state."""
-        if self._pinned is None:
-            return
-        for guest, heard in list(self._pinned.guests.items()):
-            if now - heard > self.config.join.progress:
-                del self._pinned.guests[guest]
-        if not self._pinned.guests:
-            self._pinned = None
+        """Forget silent guests, and a snapshot with its last one: its memory is the size of the shared state."""
+        for number, pinned in list(self._pinned.items()):
+            pinned.guests = {g: heard for g, heard in pinned.guests.items() if now - heard <= self.config.join.progress}
+            if not pinned.guests:
+                del self._pinned[number]
 
-    def _pin(self, offer: SnapshotOffer) -> Pinned:
+    def _pin(self, offer: SnapshotOffer, snapshot: Snapshot | None) -> Pinned:
         self._number += 1
         said = manifest.head(self._schema, self._number, offer.step, offer.epoch, offer.round, offer.extras)
         signed = replace(offer, snapshot=self._number, signature=self._sign(said))
-        return Pinned(signed, self.shards.snapshot(), {})
+        self._pinned[self._number] = Pinned(signed, snapshot, {})
+        return self._pinned[self._number]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -100,6 +100,7 @@ class Swaps:
         self.eager = False  # no local updates any more: as fast as swaps go
         self.ramp = 0  # rounds over which a joiner's weight limit rises; 0 for none
         self.closing = False
+        self._absent: set[int] = set()  # their state is still on its way: they take no part
         self._next = first_id
         self._open: dict[int, Open] = {}  # in order of opening
         self._times: deque[float] = deque(maxlen=64)
@@ -113,10 +114,10 @@ class Swaps:
 
     # --- the view --------------------------------------------------------------------------------------------------
 
-    def partners(self, live: Mapping[str, object]) -> list[object]:
+    def partners(self, live: Mapping[str, object], joining: Iterable[str] = ()) -> list[object]:
         """The view changed: forget who is not in it; swaps open with them stay unanswered, which is counted.
 
-        Returns the answers that nobody will ask for again.
+        Joiners are asked nothing, but answered. Returns the answers that nobody will ask for again.
         """
         for exchange in [e for e, o in self._open.items() if o.opened.partner not in live]:
             self.tally.moved += self._close(exchange).opened.count
@@ -127,7 +128,21 @@ class Swaps:
             block.debts = {p: d for p, d in block.debts.items() if p in live}
             block.chosen = False  # other rows: who was alone may have a partner now
         self._wake_waiting()
-        return self._answers.partners(live)
+        return self._answers.partners({*live, *joining})
+
+    def await_state(self, ramp: int) -> None:
+        """The blocks are a joiner's, and not there yet; each one's weight limit will rise over so many rounds of its own."""
+        self.ramp = ramp
+        self._absent = set(range(len(self.blocks)))
+        self._due.clear()
+        self._waiting.clear()
+
+    def arrived(self, blocks: Iterable[int] | None = None) -> None:
+        """These blocks are there (None: all), and take part from now on."""
+        came = self._absent & set(blocks) if blocks is not None else self._absent
+        self._absent = self._absent - came
+        for i in came:
+            heapq.heappush(self._due, (self.blocks[i].due, i))
 
     def link(self, partner: str) -> Link:
         link = self.links.get(partner)
@@ -251,7 +266,7 @@ class Swaps:
         accepted = 0
         for bit in range(count):
             block = self.blocks[first + bit]
-            if not (block.held and block.answered):
+            if first + bit not in self._absent and not (block.held and block.answered):
                 block.answered = block.held > 0
                 accepted |= 1 << bit
         held = max((b.held for b in self.blocks[first : first + count]), default=0)
@@ -404,7 +419,7 @@ class Swaps:
         assert all(b.swaps >= 0 and b.due >= 0 for b in self.blocks)
         self._answers.validate_state()
         assert max(held, default=0) <= self.config.open_max
-        queued = sorted([i for _, i in self._due] + list(self._waiting))
+        queued = sorted([*(i for _, i in self._due), *self._waiting, *self._absent])
         assert queued == list(range(len(self.blocks))), "each block is queued exactly once"
         for partner, link in self.links.items():
             assert link.under_way == sum(p.nbytes for p in link.parcels.values())

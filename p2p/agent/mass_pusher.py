@@ -114,8 +114,8 @@ class MassPusher(Carrier):
 
     @property
     def round(self) -> int:
-        """The node's own count."""
-        return max(self.parcels.round, 0)
+        """The node's own count; before its first one, that of the donor or the checkpoint."""
+        return self.parcels.plan.round if self.parcels.plan else max(self.parcels.first - 1, 0)
 
     @property
     def mean_round(self) -> float:

@@ -129,8 +129,8 @@ class Pusher(Carrier):
 
     @property
     def round(self) -> int:
-        """The round that all count together."""
-        return self.rounds.plan.round if self.rounds.plan else 0
+        """The round that all count together; before the first one, that of the donor or the checkpoint."""
+        return self.rounds.plan.round if self.rounds.plan else max(self.rounds.first - 1, 0)
 
     @property
     def mean_round(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 from p2p.agent.rounds import Plan
 from p2p.agent.view import View
@@ -14,8 +15,10 @@ CACHED = 64  # rounds
 class Seat:
     """One node in one view. Where the topology can't take the view, the lazy Metropolis ring does; `reason` says why."""
 
-    def __init__(self, view: View, topology: Topology, node: str) -> None:
+    def __init__(self, view: View, topology: Topology, node: str, joining: Iterable[str] = ()) -> None:
+        """`joining`: who is not in the view yet, but answered already."""
         self.view = view
+        self.joining = frozenset(joining)
         self.index = view.index(node)
         self.ids = {member.id: place for place, member in enumerate(view.members)}
         self.topology, self.reason = fitting(topology, view.members)

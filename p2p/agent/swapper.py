@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -17,7 +18,7 @@ from p2p.agent.post import Post
 from p2p.agent.seat import Seat
 from p2p.config import ExchangeConfig
 from p2p.errors import WireError
-from p2p.net.messages import Answer, Ask, Message, Reask, Settled
+from p2p.net.messages import Answer, Ask, Message, Pulse, Reask, Settled
 from p2p.net.transport import Route, Sent
 from p2p.report import Metrics
 from p2p.state.layout import Block
@@ -87,10 +88,25 @@ class Swapper(Carrier):
         return 0
 
     def resume(self, step: int, round: int, members: int) -> None:
-        """A joiner begins at its donor's step; its weight limit rises over its first 2 log2 n rounds."""
+        """A joiner begins at its donor's step, with all of its state; its weight limit rises over its first rounds."""
         self.pace.step = step
-        if step:
-            self.swaps.ramp = 2 * math.ceil(math.log2(max(members, 2)))
+        self.swaps.ramp = _ramp(members) if step else 0
+        self.swaps.arrived()
+
+    def await_state(self, members: int) -> None:
+        """A joiner's state comes block by block."""
+        self.swaps.await_state(_ramp(members))
+
+    def paced(self, pulses: Mapping[str, Pulse]) -> None:
+        """How fast members step, and how far they are, before any exchange with them."""
+        for node, pulse in pulses.items():
+            self.pace.heard(node, pulse)
+        self.pace.step = max(pulse.step for pulse in pulses.values())
+        self.swaps.pace = self.pace.neighbourhood()
+
+    def arrived(self, index: int) -> None:
+        """A block is there, and takes part."""
+        self.swaps.arrived([index])
 
     def slow(self, now: float) -> tuple[str, ...]:
         """Partners that are paused: nothing new is asked of them until they answer."""
@@ -106,7 +122,7 @@ class Swapper(Carrier):
         """The view changed."""
         self._seat = seat
         self._keep(seat.ids)
-        self._free(self.swaps.partners(seat.ids))
+        self._free(self.swaps.partners(seat.ids, seat.joining))
 
     def tick(self, now: float) -> None:
         """Send what is due."""
@@ -288,3 +304,8 @@ class Swapper(Carrier):
     def _check_weight(self, weight: float, limit: float) -> None:
         if not 0 < weight <= limit:
             raise WireError("weight", f"{weight} is not in (0, {limit}]")
+
+
+def _ramp(members: int) -> int:
+    """Rounds over which a joiner's weight limit rises: 2 log2 n."""
+    return 2 * math.ceil(math.log2(max(members, 2)))

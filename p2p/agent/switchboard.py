@@ -30,6 +30,7 @@ from p2p.net.messages import (
     Ping,
     PingRequest,
     Pong,
+    Pulse,
     Push,
     Reask,
     Refusal,
@@ -109,22 +110,24 @@ class Switchboard:
     def _on_exchange(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
         agent = self._agent
         now = self._member(envelope, message)
-        if agent.exchange is not None and envelope.node in agent.view and agent.node in agent.view:
+        if agent.exchange is not None and agent.partners(envelope.node):
             agent.exchange.handle(envelope.node, route, message, payload, now)
 
     def _on_guest(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
         """A joiner, or somebody who averages, wants our state."""
         agent = self._agent
         now = self._member(envelope, message)
-        if agent.exchange is None or agent.node not in agent.view:
+        if agent.exchange is None or agent.node not in agent.view or agent.arriving:
             if isinstance(message, DonorQuestion | SnapshotRequest):
                 agent.post.answer(route, self._absent(envelope.node))
             return
         if isinstance(message, DonorQuestion):
-            agent.post.answer(route, DonorAnswer(agent.step_count, agent.report is not None, agent.donor.guests))
+            pulse = Pulse(agent.step_count, agent.exchange.pace.own)
+            agent.post.answer(route, DonorAnswer(pulse, agent.origin, agent.donor.guests))
         elif isinstance(message, SnapshotRequest):
             offer = SnapshotOffer(0, agent.step_count, agent.epoch, agent.exchange.round, agent.extras(), b"")
-            agent.spawn(agent.donor.requested(envelope.node, route, offer, now, self._another(envelope.node)))
+            instead = self._another(envelope.node)
+            agent.spawn(agent.donor.requested(envelope.node, route, offer, now, instead, message.whole))
         elif isinstance(message, BlocksRequest):
             agent.donor.blocks(envelope.node, route, message, now)
         else:

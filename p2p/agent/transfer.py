@@ -16,6 +16,7 @@ from optim.codec import RAW, Codec
 from p2p.agent.bundles import bundles
 from p2p.agent.download import Download
 from p2p.agent.records import LIVE
+from p2p.agent.swapper import Swapper
 from p2p.config import MIB
 from p2p.errors import JoinError, WireError
 from p2p.net import keys
@@ -75,8 +76,12 @@ class Candidate:
 class Transfer:
     """Pulls the blocks in `wanted`, each from one of the donors that were invited."""
 
-    def __init__(self, agent: Agent, take: Take, wanted: Sequence[Block], watch: Watch | None = None) -> None:
+    def __init__(
+        self, agent: Agent, take: Take, wanted: Sequence[Block], watch: Watch | None = None, whole: bool = True
+    ) -> None:
+        """`whole`: all blocks of one donor are of one moment; else each is as it is when it is asked for."""
         assert agent.task is not None
+        self._whole = whole
         self._agent, self._take, self._watch = agent, take, watch
         self._framing = agent.framing
         self._schema = agent.task.shards.schema.fingerprint
@@ -124,7 +129,7 @@ class Transfer:
 
     async def invite(self, node: str) -> None:
         """Have a member pin a snapshot, and take from it. Raises JoinError where it won't or can't, BusyError if it is busy."""
-        offer = await ask(self._agent, node, SnapshotRequest())
+        offer = await ask(self._agent, node, SnapshotRequest(self._whole))
         if isinstance(offer, Refusal):
             raise BusyError(f"node {node[:10]}: {offer.theirs}")
         if not isinstance(offer, SnapshotOffer):
@@ -135,6 +140,13 @@ class Transfer:
         self.offers[node] = offer
         self.download.add(node, self._agent.loop.time())
         self._came.set()
+
+    async def renew(self) -> None:
+        """Schedule, step and epoch as they are now, where the blocks are of now."""
+        furthest = max(self._givers & self.offers.keys(), key=lambda node: self.offers[node].step, default=None)
+        if furthest is not None and not self._whole:
+            with suppress(JoinError):
+                await self.invite(furthest)
 
     async def run(self) -> None:
         """Until all is here, or no donor is left."""
@@ -240,17 +252,28 @@ async def collect(agent: Agent, shards: Shards, watch: Watch | None = None, leas
     Only from those that are at step `least` or further. In rounds, and with `donors` = 1, all of it is one member's. Who is
     gone or busy is passed over. Raises JoinError where nothing came for the time that a join has.
     """
-    assert agent.task is not None
-    count = agent.config.join.donors if agent.task.algorithm.exchange == "swap" else 1
-    transfer = Transfer(agent, shards.set_block, shards.blocks, watch)
+    swapper = agent.exchange if isinstance(agent.exchange, Swapper) else None
+    count = agent.config.join.donors if swapper is not None else 1
+    whole = count == 1
+
+    def take(index: int, data: Tensor, codec: Codec, step: int) -> None:
+        shards.set_block(index, data, codec, step)
+        if swapper is not None and not whole:
+            agent.took(index)
+            swapper.arrived(index)
+
+    agent.expect()
+    transfer = Transfer(agent, take, shards.blocks, watch, whole)
     deadline = agent.loop.time() + agent.config.join.timeout
     try:
         while not transfer.done:
             if count == 1:
                 transfer.begin()
             before = transfer.download.arrived
-            able = [candidate for candidate in await candidates(agent) if candidate.answer.step >= least]
+            able = [candidate for candidate in await candidates(agent) if candidate.answer.pulse.step >= least]
             ranked = sorted(able, key=lambda candidate: candidate.rank)
+            if swapper is not None and able and not whole:
+                swapper.paced({candidate.node: candidate.answer.pulse for candidate in able})
             why = await transfer.recruit([candidate.node for candidate in ranked], count)
             await transfer.run()
             if not transfer.done and _ended(agent):
@@ -261,6 +284,7 @@ async def collect(agent: Agent, shards: Shards, watch: Watch | None = None, leas
                 raise JoinError(f"no member gave its state: {why}")
             elif not transfer.done:
                 await asyncio.sleep(agent.config.join.back_off)
+        await transfer.renew()
     finally:
         transfer.close()
     return transfer.offer

@@ -186,14 +186,14 @@ class DonorQuestion:
 
 @dataclass(frozen=True, slots=True)
 class DonorAnswer:
-    step: int
-    begun: bool  # it has taken a step since it started: its swarm trains
+    pulse: Pulse
+    origin: int  # the step from which it has trained: a checkpoint's or a donor's; it is further once its swarm trains
     guests: int
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    pass
+    whole: bool  # all blocks of one moment; else each as it is when it is asked for
 
 
 @dataclass(frozen=True, slots=True)

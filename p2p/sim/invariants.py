@@ -95,13 +95,30 @@ class Ledger:
         self._workload = workload
         self._balance = torch.zeros(workload.size, dtype=torch.float64)
         self._slack = torch.zeros(workload.size, dtype=torch.float64)
+        self._booked: dict[str, set[int]] = {}  # blocks that a node holds
+
+    def took(self, node: SimulatedNode, block: int) -> None:
+        """A joiner holds this block from now on."""
+        booked = self._booked.setdefault(node.name, set())
+        if block not in booked:
+            booked.add(block)
+            self._book(node, block, 1)
 
     def enter(self, node: SimulatedNode) -> None:
-        self._balance += holding(node)
+        """The node holds all blocks."""
+        for block in range(len(node.shards.blocks)):
+            self.took(node, block)
 
     def gone(self, node: SimulatedNode) -> None:
         """The node died or has left, with what it holds."""
-        self._balance -= holding(node)
+        for block in self._booked.pop(node.name, set()):
+            self._book(node, block, -1)
+
+    def _book(self, node: SimulatedNode, block: int, sign: int) -> None:
+        first = sum(b.elements for b in node.shards.blocks[:block])
+        piece = torch.zeros(node.shards.blocks[block].elements, dtype=torch.float64)
+        node.shards.read(node.shards.blocks[block], piece)
+        self._balance[first : first + len(piece)] += sign * piece
 
     def between(self, node: SimulatedNode, others: Iterable[SimulatedNode]) -> None:
         """The slack after `node` is gone; to be called once nothing of it is under way, and before it is given up."""

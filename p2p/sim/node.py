@@ -57,8 +57,9 @@ class Setting:
 
 
 class Registrar(Protocol):
-    """Who is told of comings and goings, at the moment when the node's state counts, or counts no longer."""
+    """Who is told of comings and goings, at the moment when a node's state, or a block of it, counts, or counts no longer."""
 
+    def took(self, node: SimulatedNode, block: int) -> None: ...
     def entered(self, node: SimulatedNode) -> None: ...
     def left(self, node: SimulatedNode) -> None: ...
 
@@ -93,6 +94,7 @@ class SimulatedNode:
         self.method = Method(setting.algorithm, self.model, [self.optimizer])
         self.shards = self.method.shards(setting.config.exchange.block_bytes)
         self.agent = Agent(self._who(transport.host.site), transport, setting.config, self._rng(), log)
+        self.agent.took = lambda block: registrar.took(self, block)
 
     @property
     def lives(self) -> bool:

@@ -258,6 +258,10 @@ class SimulatedSwarm:
 
     # --- what nodes tell ---------------------------------------------------------------------------------------------
 
+    def took(self, node: SimulatedNode, block: int) -> None:
+        if self.ledger is not None:
+            self.ledger.took(node, block)
+
     def entered(self, node: SimulatedNode) -> None:
         if self.ledger is not None:
             self.ledger.enter(node)
@@ -321,12 +325,10 @@ class SimulatedSwarm:
         return True
 
     def _kill(self, node: SimulatedNode) -> None:
-        member = node.lives
         node.process.kill()
         node.life, node.end = Life.KILLED, self._loop.time()
         self.network.crash(node.name)
-        if member:
-            self._book_out(node)
+        self._book_out(node)
         self._changed.set()
 
     def _stall(self, node: SimulatedNode) -> None:

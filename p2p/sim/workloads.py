@@ -76,8 +76,12 @@ class Averaging:
 
 @dataclass(frozen=True)
 class Drifting(Averaging):
-    """Averaging, while every step adds a normal vector to every node; the sum of these is known, for the ledger."""
+    """Averaging, while every step adds a normal vector to every node; the sum of these is known, for the ledger.
 
+    `drift` is the mean of its elements: so much do all nodes move together.
+    """
+
+    drift: float = 0.0
     _rngs: dict[int, np.random.Generator] = field(default_factory=dict, init=False, repr=False, compare=False)
     _moves: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -87,7 +91,7 @@ class Drifting(Averaging):
     def gradient(self, node: int, model: nn.Module) -> None:
         if node not in self._rngs:
             self._rngs[node] = np.random.default_rng([self.seed, node, 1])
-        update = torch.from_numpy(self._rngs[node].normal(size=self.size))
+        update = torch.from_numpy(self._rngs[node].normal(self.drift, size=self.size))
         for parameter in model.parameters():
             parameter.grad = -update
         self._moves.append(update)

@@ -80,7 +80,17 @@ class Mass(Shards):
                     self._touched[block.index] = False
         self._flat.flush()
 
+    def retake(self) -> None:
+        """See `Shards.retake`: with weight 1 again."""
+        super().retake()
+        self.weights = [1.0] * len(self.blocks)
+
     # --- any thread ----------------------------------------------------------------------------------------
+
+    def set_block(self, index: int, data: Tensor, codec: Codec, step: int) -> None:
+        """See `Shards.set_block`: what a donor sends is a quotient, so it has weight 1."""
+        super().set_block(index, data, codec, step)
+        self.weights[index] = 1.0
 
     def give(self, index: int, share: float, codec: Codec, out: Tensor) -> float:
         """Take a share of numerator and weight away, the one encoded to `out` (uint8), the other returned."""

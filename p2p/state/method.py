@@ -55,7 +55,7 @@ class Method:
         self._anew = torch.zeros((), dtype=torch.float64)  # the round after which corrections begin anew
         self._proposed = self._acted = 0.0
         self._losses = 0
-        self._since = 0
+        self.since = 0  # steps since the last exchange
         self._exchanged = False
         self.due = True
         self.sources: tuple[Source, ...] = (*collected, *self._held(names))
@@ -72,11 +72,11 @@ class Method:
         scaled = bool(self.algorithm.vectors()) and self._scaled()
         if scaled and not self.algorithm.partial:
             raise StateError(f"algorithm {self.algorithm.name!r} needs unscaled gradients: use GradScaler without fused=True")
-        self._since += 1
-        self.due = self._since >= self.algorithm.interval(step)
+        self.since += 1
+        self.due = self.since >= self.algorithm.interval(step)
         for s in self._steps:
             s.lr = float(s.group["lr"])
-            s.since, s.due, s.staleness, s.span = self._since, self.due, staleness, span
+            s.since, s.due, s.staleness, s.span = self.since, self.due, staleness, span
         if not scaled:
             self._call(self.algorithm.before)
 
@@ -90,7 +90,7 @@ class Method:
         """The exchange of this round is over, or there was none; so many pushes were lost since the beginning."""
         self._call(self.algorithm.mixed)
         if self.due:
-            self._since, self._exchanged = 0, True
+            self.since, self._exchanged = 0, True
             if losses > self._losses:
                 self._losses = losses
                 self.changed(round, members)
@@ -102,6 +102,14 @@ class Method:
         """Any thread: the members are others since this round, or something was lost. What is still to come covers it."""
         if self._exchanged and self.algorithm.corrects and self._proposed <= round:
             self._proposed = float(round + members)
+
+    @torch.no_grad()
+    def resumed(self, since: int) -> None:
+        """All tensors are a checkpoint's. Corrections begin anew: those of the others, with which they sum to 0, are gone."""
+        self.since, self._exchanged = since, False
+        self._proposed = self._acted = 0.0
+        self._anew.zero_()
+        self._begin_anew()
 
     def local(self) -> dict[str, Tensor]:
         """What is the algorithm's and not shared, by name: with the sources, all of its state."""

@@ -32,7 +32,7 @@ def capture(step: int, model: nn.Module, optimizers: Sequence[Optimizer], method
         "step": step,
         "kinds": [type(optimizer).__name__ for optimizer in optimizers],
         "optimizers": kept,
-        "method": [method._since, method._exchanged, method._proposed],
+        "since": method.since,
         "generators": rng.state(),
         "tied": {name: first for name, first in names.items() if name != first},
         "transient": sorted(set(names) - persistent),
@@ -61,13 +61,14 @@ def restore(saved: Saved, model: nn.Module, optimizers: Sequence[Optimizer], met
     try:
         for optimizer, felled, group in zip(optimizers, saved.state["optimizers"], saved.state["groups"], strict=True):
             optimizer.load_state_dict(grow(felled, saved.optimizer) | {"param_groups": grow(group, saved.optimizer)})
-        method._since, method._exchanged, method._proposed = saved.state["method"]
+        since = int(saved.state["since"])
     except (KeyError, ValueError, TypeError) as error:
         raise StateError(f"the optimizer's state does not fit: {error}") from None
     for name, tensor in tensors.items():
         tensor.copy_(saved.model[name])
     for name, tensor in algorithm.items():
         tensor.copy_(saved.optimizer[name])
+    method.resumed(since)
 
 
 def _tensors(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:

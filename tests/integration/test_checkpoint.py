@@ -21,6 +21,7 @@ from p2p.config import TEST
 from p2p.errors import ConfigError, StateError
 from p2p.export import export
 from p2p.state.checkpoint import candidates, read
+from p2p.state.mass import Mass
 
 SAVER = Path(__file__).with_name("nodes") / "saver.py"
 CONFIG = replace(TEST, join=replace(TEST.join, answer=2.0))
@@ -114,6 +115,43 @@ def test_a_run_goes_on_at_another_number_of_nodes(tmp_path: Path, nodes: int) ->
         assert second.loss(nodes - 1) == pytest.approx(before, rel=0.5)
         second.train(5)
         assert all(node.last_step.step >= 45 for node in second.nodes)
+
+
+def descend(root: Path, algorithm: str, minima: list[float], steps: int, resume: Path | None = None) -> list[p2p.Node]:
+    """Nodes that are drawn each to a minimum of its own; all their functions have one curvature, so the mean's is the mean."""
+    with ExitStack() as stack:
+        nodes: list[p2p.Node] = []
+        models = [nn.ParameterList([torch.zeros(3)]) for _ in minima]
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+        for model, optimizer in zip(models, optimizers, strict=True):
+            settings = {"algorithm": algorithm, "topology": "complete", "wait_for": len(minima), "resume": resume}
+            peers = [nodes[0].address] if nodes else []
+            nodes.append(stack.enter_context(p2p.join(model, optimizer, peers=peers, config=CONFIG, **settings)))  # type: ignore[arg-type]
+
+        def train(index: int) -> None:
+            nodes[index].checkpoint(40, path=root / "checkpoints" / f"node-{index}")
+            for _ in range(steps):
+                models[index][0].grad = models[index][0].detach() - minima[index]
+                optimizers[index].step()
+
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            list(pool.map(train, range(len(nodes))))
+        return nodes
+
+
+@pytest.mark.parametrize("minima", [[-4.0], [-4.0, 4.0, 12.0]])
+@pytest.mark.parametrize("algorithm", ["push-sum:deadline=off", "d2", "gradient-tracking", "slowmo:period=4"])
+def test_what_an_algorithm_keeps_in_sum_is_whole_at_another_number_of_nodes(
+    tmp_path: Path, algorithm: str, minima: list[float]
+) -> None:
+    descend(tmp_path, algorithm, [-4.0, 4.0], 40)
+    nodes = descend(tmp_path, algorithm, minima, 120, tmp_path)
+    masses = [sum(s.weights) for node in nodes if isinstance(s := node._task.shards, Mass)]
+    if masses:
+        assert sum(masses) == pytest.approx(len(minima))  # leavers have handed theirs over
+        return
+    values = torch.stack([node.model[0].detach() for node in nodes])  # type: ignore[index]
+    assert torch.allclose(values.mean(0), torch.full((3,), sum(minima) / len(minima)), atol=0.05), values
 
 
 def test_nodes_with_different_checkpoints_agree_on_the_newest(tmp_path: Path) -> None:

@@ -89,11 +89,12 @@ def test_a_bundle_that_lies_is_fetched_from_another_and_counted(members: list[Me
     def lie(self: Donor, node: str, route: Route, request: BlocksRequest, now: float) -> None:
         """Whoever is asked first signs nothing of what it sends, and sends nonsense."""
         liars.append(self)
-        if self is liars[0] and self._pinned is not None:
-            self._pinned.snapshot._store._flats[0].add_(1e6)
-            sign, self._sign = self._sign, lambda _: bytes(64)
+        if self is liars[0]:
+            sign, present = self._sign, self._present
+            self._sign = lambda _: bytes(64)
+            self._present = lambda blocks, buffer: present(blocks, buffer).fill_(0x4F)  # about 3.5e9
             honest(self, node, route, request, now)
-            self._sign = sign
+            self._sign, self._present = sign, present
         else:
             honest(self, node, route, request, now)
 

@@ -7,6 +7,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import pytest
 import torch
@@ -315,6 +316,16 @@ def test_pieces_weigh_as_much_as_their_samples_in_the_whole(workers: int) -> Non
     assert [piece.last for piece in pieces[:4]] == [False, False, False, True]
     assert sum(piece.weight for piece in pieces[:4]) == pytest.approx(33 * 3 / 97)
     assert desk.leases.complete(0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_pass_after_pass_the_first_one_broken_off(workers: int) -> None:
+    made, desk = sampler(length=1000)
+    loader = DataLoader(range(1000), batch_sampler=PartBatches(made, 32, None, lambda: (0, 1)), num_workers=workers)  # type: ignore[arg-type]
+    for most, chunks in ((6, 6 * 32 // SIZE), (100, 200), (100, 300)):
+        for _ in islice(loader, most):
+            made.stepped()
+        assert desk.finished().below(300) == chunks
 
 
 def test_the_own_batch_in_pieces() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Coroutine
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ class Post:
 
     def answer(self, route: object, message: Message, payload: memoryview | None = None) -> object:
         self.sent.append((message, bytes(payload or b"")))
-        return object()
+        return SimpleNamespace(done=True)
 
 
 def made(elements: int = 64) -> tuple[torch.Tensor, Shards, Post, Donor]:
@@ -92,6 +93,40 @@ def test_two_guests_at_most_share_one_snapshot_and_the_third_is_told_whom_to_ask
     donor.done("a" * 32, 1.0)
     run(donor.requested("c" * 32, "c", OFFER, 1.0, ""))
     assert isinstance(post.sent[-1][0], SnapshotOffer)
+
+
+def test_who_exchanges_while_it_downloads_gets_each_block_as_it_is_when_asked_for() -> None:
+    model, shards, post, donor = made()
+    run(donor.requested("a" * 32, 1, OFFER, 0.0, "nobody", whole=False))
+    for value in (-1.0, -2.0):
+        model.fill_(value)
+        shards.meet(1)
+        donor.blocks("a" * 32, 1, BlocksRequest(1, 2, 2), 0.1)
+    (_, _), (_, first), (blocks, second) = post.sent
+    assert (first, second) == tuple(torch.full((32,), v).numpy().tobytes() for v in (-1.0, -2.0))
+    assert isinstance(blocks, SnapshotBlocks)
+    said = manifest.line(shards.schema.fingerprint, 1, 2, 2, hashlib.sha256(second).digest())
+    assert keys.verify(IDENTITY.key, said, blocks.signature)
+
+
+def test_both_kinds_of_guests_are_two_at_most_and_who_asks_again_is_one() -> None:
+    _, _, post, donor = made()
+    for guest, whole in (("a", True), ("b", False), ("b", False), ("c", False), ("c", True)):
+        run(donor.requested(guest * 32, guest, OFFER, 0.0, "again in a while", whole))
+    assert [type(message) for message, _ in post.sent] == [SnapshotOffer] * 3 + [Refusal] * 2
+    assert donor.guests == 2
+    donor.blocks("b" * 32, 1, BlocksRequest(2, 0, 1), 0.0)
+    assert len(post.sent) == 5, "the offer that was replaced is gone"
+
+
+def test_a_snapshot_that_is_far_behind_is_shared_with_nobody_new() -> None:
+    _, _, post, donor = made()
+    lag = CONFIG.join.lag
+    for guest, step in (("a", 0), ("b", lag), ("c", lag + 1)):
+        donor.done("b" * 32, 0.0)
+        run(donor.requested(guest * 32, guest, replace(OFFER, step=step), 0.0, "again in a while"))
+    assert [type(message) for message, _ in post.sent] == [SnapshotOffer, SnapshotOffer, Refusal]
+    assert [message.step for message, _ in post.sent[:2] if isinstance(message, SnapshotOffer)] == [0, 0]
 
 
 def test_the_snapshot_goes_with_its_last_guest() -> None:

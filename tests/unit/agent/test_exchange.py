@@ -259,6 +259,29 @@ def test_rounds_without_a_partner_do_not_raise_a_joiners_limit() -> None:
     assert swaps.asked("a", 1, 0, 1, 0.5).weight == 0.125
 
 
+def test_a_block_takes_part_once_its_state_is_there() -> None:
+    swaps = machine(3)
+    swaps.await_state(ramp=4)
+    assert (opened(swaps, 1.0), swaps.asked("a", 1, 0, 3, 0.5).accepted) == ([], 0)
+    swaps.arrived([1])
+    assert swaps.wake <= 1.0
+    assert [(o.first, o.count, o.weight) for o in opened(swaps, 1.0)] == [(1, 1, 0.125)]
+    assert swaps.asked("a", 2, 0, 3, 0.5).accepted == 0b010
+    swaps.arrived()
+    assert [(o.first, o.count) for o in opened(swaps, 1.1)] == [(0, 1), (2, 1)]
+    swaps.validate_state()
+
+
+def test_a_joiner_is_answered_again_whatever_becomes_of_the_view() -> None:
+    swaps = machine()
+    assert swaps.asked("joiner", 1, 0, 1, 0.5).accepted == 1
+    swaps.keep("joiner", 1, 100, "kept")
+    swaps.partners({"p": 0}, ["joiner"])
+    assert swaps.asked("joiner", 1, 0, 0, 0.0).answer == "kept"
+    swaps.partners({"p": 0})
+    assert swaps.asked("joiner", 1, 0, 0, 0.0).answer is None
+
+
 # --- ids ---------------------------------------------------------------------------------------------------------
 
 
@@ -608,6 +631,14 @@ class AnyOrder(RuleBasedStateMachine):
         self.live = dict.fromkeys(sorted(live), 0)
         self.open = [o for o in self.open if o.partner in live]
         self.swaps.partners(self.live)
+
+    @rule(ramp=st.integers(1, 4))
+    def await_state(self, ramp: int) -> None:
+        self.swaps.await_state(ramp)
+
+    @rule(blocks=st.none() | st.sets(st.integers(0, 6)))
+    def arrived(self, blocks: set[int] | None) -> None:
+        self.swaps.arrived(blocks)
 
     @rule(eager=st.booleans(), closing=st.booleans())
     def mode(self, eager: bool, closing: bool) -> None:

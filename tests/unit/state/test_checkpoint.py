@@ -138,16 +138,19 @@ def test_training_goes_on_to_the_last_bit(tmp_path: Path, optimizer: str) -> Non
     assert found.state["transient"] == ["seen"]
 
 
-@pytest.mark.parametrize("algorithm", ["gradient-tracking", "slowmo"])
-def test_the_algorithms_own_state_is_kept(tmp_path: Path, algorithm: str) -> None:
+@pytest.mark.parametrize("algorithm", ["slowmo", "momentum-tracking", "d2", "gradient-tracking"])
+def test_the_algorithms_own_state_is_kept_and_its_corrections_begin_anew(tmp_path: Path, algorithm: str) -> None:
     first, second = Trainer("sgd", algorithm), Trainer("sgd", algorithm)
     saved = first.saved(1)
     held = {name: torch.rand_like(tensor) for name, tensor in saved.optimizer.items() if name.startswith("algorithm.")}
     keep(tmp_path, Saved(1, saved.model, {**saved.optimizer, **held}, saved.state))
-    assert held
     restore(read(tmp_path / "step-00000001"), second.model, [second.optimizer], second.method)
     found = {name: tensor for name, tensor in second.saved(1).optimizer.items() if name in held}
-    assert all(torch.equal(found[name], held[name]) for name in held)
+    anew = ("anew", *(f"local.{name}." for name in second.method.algorithm.corrects))
+    assert held
+    for name, tensor in held.items():
+        begun = any(name.startswith(f"algorithm.{part}") for part in anew)
+        assert torch.equal(found[name], torch.zeros_like(tensor) if begun else tensor), name
 
 
 def test_nothing_is_replaced_and_a_compiled_model_has_the_same_names(tmp_path: Path) -> None:

@@ -37,6 +37,25 @@ def test_two_that_give_each_other_a_half_have_the_mean() -> None:
         assert (model.weight == 2.0).all()
 
 
+def test_another_state_has_weight_one_whatever_there_was_before() -> None:
+    model, _, mass = made(1.0)
+    for take_over in ("donor", "checkpoint"):
+        parcel(mass, 0.75)
+        assert mass.weights == [0.25]
+        if take_over == "donor":
+            mass.set_block(0, torch.full((2,), 5.0, dtype=torch.float64).view(torch.uint8), RAW, 9)
+            mass.apply()
+        else:
+            with torch.no_grad():
+                model.weight.fill_(5.0)
+            mass.retake()
+        assert (mass.weights, bool((model.weight == 5.0).all())) == ([1.0], True)
+        mass.take(0, torch.full((2,), 7.0, dtype=torch.float64).view(torch.uint8), RAW, 1.0)
+        mass.write()
+        assert (model.weight == 6.0).all()
+        mass.weights = [1.0]
+
+
 def test_a_local_update_counts_as_it_is_or_as_much_as_the_node_weighs() -> None:
     for weighted, expected in ((False, 1.0 + 0.4 / 0.25), (True, 1.4)):
         model, _, mass = made(1.0)
