@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from optim.momentum import WithMomentum
 from optim.registry import register
 from optim.synchronous import Synchronous
+from topology import SpecError
 
 
 @register("gossip")
@@ -22,6 +23,11 @@ class Gossip(WithMomentum, Synchronous):
     """
 
     overlap: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.overlap and self.rule is not None:
+            raise SpecError(f"{self.name}: robust={self.robust} compares the models of one round; it can't be overlapped")
 
 
 @register("local")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from optim.algorithm import Algorithm
+from optim.robust import RULES, Name, Rule
+from topology import SpecError
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,7 @@ class Synchronous(Algorithm):
     """x_i <- sum_j w_ij y_j, over what came in time. W must be doubly stochastic, so that the mean moves by updates only.
 
     `deadline=off` waits for every neighbour, however late. A difference far beyond `clip` times the median of the neighbours'
-    counts less (0: none does).
+    counts less (0: none does). `robust` is a rule that bears up to `bad` wrong neighbours, see `optim.robust`.
     """
 
     exchange: ClassVar[Literal["swap", "push", "mass"]] = "push"
@@ -21,3 +23,15 @@ class Synchronous(Algorithm):
 
     deadline: Literal["adaptive", "off"] = "adaptive"
     clip: float = 3.0  # type: ignore[misc]  # a parameter here
+    robust: Name = "none"
+    bad: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bad < 0:
+            raise SpecError(f"{self.name}: bad is {self.bad}; at least 0 is expected")
+
+    @property
+    def rule(self) -> Rule | None:
+        """In place of the mean."""
+        return RULES.get(self.robust)

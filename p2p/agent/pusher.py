@@ -58,6 +58,7 @@ class Pusher(Carrier):
         self, shards: Shards, algorithm: Synchronous, config: Config, post: Post, metrics: Metrics, first_id: int
     ) -> None:
         super().__init__(shards, post, metrics, algorithm.clip, PUSHED)
+        self._algorithm = algorithm
         self.shards = shards
         blocks = [(b.run, b.nbytes) for b in shards.blocks]
         self.rounds = Rounds(
@@ -94,7 +95,8 @@ class Pusher(Carrier):
             limit = self.gate.limit(block.index)
             parts = [Part(weight, *piece, limit) for _, weight, piece in there]
             missing = given - sum(part.weight for part in parts) if len(parts) < len(mixed.plan.ins) else 0.0
-            differences = self.shards.combine(block.index, mixed.plan.own + missing, parts, published)
+            own, rule, bad = mixed.plan.own + missing, self._algorithm.rule, self._algorithm.bad
+            differences = self.shards.combine(block.index, own, parts, published, rule, bad)
             for (sender, _, _), difference in zip(there, differences, strict=True):
                 self._differed(sender, block.index, difference)
         self.shards.flush()
@@ -259,7 +261,7 @@ class Pusher(Carrier):
 
     def _apply_late(self, late: Late) -> None:
         published = self._published.get(late.round)
-        if published is None:
+        if published is None or self._algorithm.rule is not None:  # a rule compares those of one round
             self.rounds.tally.stale += 1
             return
         for index, (codec, data) in late.blocks.items():

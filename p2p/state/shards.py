@@ -18,6 +18,7 @@ from torch import Tensor
 
 from optim.codec import Codec, fits
 from optim.kinds import Kind
+from optim.robust import Rule
 from p2p.errors import StateError, WireError
 from p2p.state.flat import Flat
 from p2p.state.layout import Block, lay_out
@@ -282,13 +283,18 @@ class Shards:
         nonfinite = self._take()
         return Published(self._rounds, step, nonfinite, self._copy)
 
-    def combine(self, index: int, own_weight: float, parts: Sequence[Part], published: Published) -> tuple[Difference, ...]:
+    def combine(
+        self, index: int, own_weight: float, parts: Sequence[Part], published: Published, rule: Rule | None = None, bad: int = 0
+    ) -> tuple[Difference, ...]:
         """The model's block becomes own_weight * s + sum of weight * y, in the order given; then call `flush`.
 
-        The weight of a part that isn't finite goes to the own value. Counters take the largest, integers the newest.
+        The weight of a part that isn't finite goes to the own value. Counters take the largest, integers the newest. A
+        `rule` that bears `bad` wrong parts stands in for the sum.
         """
         block = self.blocks[index]
         own, mixed = self._of_round(published, block), self._mixed.piece(block)
+        if rule is not None and block.kind not in (Kind.COUNTER, Kind.NEWEST):
+            return self._combine_by(rule, bad, block, own_weight, parts, own)
         mixed.copy_(own) if block.kind in (Kind.COUNTER, Kind.NEWEST) else torch.mul(own, own_weight, out=mixed)
         newest, differences = published.step, list[Difference]()
         for part in parts:
@@ -301,11 +307,24 @@ class Shards:
             elif part.step > newest:
                 newest = part.step
                 mixed.copy_(theirs)
-        for kind, (value,) in columns(block, mixed):
+        self._write_mixed(block)
+        return tuple(differences)
+
+    def _combine_by(
+        self, rule: Rule, bad: int, block: Block, own_weight: float, parts: Sequence[Part], own: Tensor
+    ) -> tuple[Difference, ...]:
+        compared = [self._compare(block, own, part, 2 + i) for i, part in enumerate(parts)]
+        there = [(part.weight, value) for part, (value, found) in zip(parts, compared, strict=True) if found.finite]
+        missing = sum(part.weight for part in parts) - sum(weight for weight, _ in there)
+        rule(own, own_weight + missing, there, bad, self._mixed.piece(block))
+        self._write_mixed(block)
+        return tuple(found for _, found in compared)
+
+    def _write_mixed(self, block: Block) -> None:
+        for kind, (value,) in columns(block, self._mixed.piece(block)):
             if kind is Kind.NONNEGATIVE:
                 value.clamp_(min=0)  # whatever a neighbour sent
         self._write(block, self._mixed)
-        return tuple(differences)
 
     def late(self, index: int, part: Part, published: Published) -> Difference:
         """A part of an earlier round: the change that it would have made then joins the model now."""
@@ -338,8 +357,9 @@ class Shards:
             )
         return published.store.piece(block)
 
-    def _compare(self, block: Block, own: Tensor, part: Part) -> tuple[Tensor, Difference]:
-        theirs = part.codec.decode(part.data, self._scratch(0, own))
+    def _compare(self, block: Block, own: Tensor, part: Part, room: int = 0) -> tuple[Tensor, Difference]:
+        """What the part holds, in this scratch piece (any but 1), and how far it is from the own value."""
+        theirs = part.codec.decode(part.data, self._scratch(room, own))
         if block.kind is Kind.NEWEST:
             return theirs, Difference(0.0)
         apart = torch.sub(theirs, own, out=self._scratch(1, own))
