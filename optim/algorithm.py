@@ -34,6 +34,7 @@ class Vector:
     name: str
     shared: bool = False
     wide: bool = False  # at least 32 bits, for sums of small changes
+    scalar: bool = False  # one number per group instead, float64
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class Step:
     since: int = 0  # steps since the last exchange, this one included
     due: bool = True  # an exchange follows this step
     staleness: float = 0.0  # steps that the partners were behind in the last exchange
+    silent: bool = False  # nothing in this step is worth asking others for a swap; set by the algorithm
     span: float = 1.0  # how long an own step takes, in step times of the neighbourhood
 
     @property

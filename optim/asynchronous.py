@@ -32,6 +32,9 @@ class Async(WithMomentum):
     momentum: Literal["shared", "tracked", "local", "quasi-global"] = "tracked"
     partners: Literal["rotating", "random"] = "rotating"
     target: float = 0.0
+    spread: ClassVar[bool] = False
+    """Blocks are due one after another over the period, not all at once."""
+
     clip: float = 3.0  # type: ignore[misc]  # a parameter here
 
     def before(self, s: Step) -> None:

@@ -8,6 +8,7 @@ from optim.extra import Extra
 from optim.gossip import Gossip, Local, OverlappedLocal
 from optim.gradients import GradientGossip
 from optim.push_sum import PushSum
+from optim.selsync import Layerwise, SelSync
 from optim.slowmo import SlowMo
 from optim.tracking import GradientTracking, MomentumTracking
 
@@ -22,9 +23,11 @@ __all__ = [
     "Gossip",
     "GradientGossip",
     "GradientTracking",
+    "Layerwise",
     "Local",
     "MomentumTracking",
     "OverlappedLocal",
     "PushSum",
+    "SelSync",
     "SlowMo",
 ]

@@ -246,6 +246,7 @@ class Agent:
         assert self.exchange is not None and self.task is not None
         self.step_count += 1
         self.task.method.after()
+        self.exchange.silent = self.task.method.silent
         if self.due:
             self.exchange.offer(self.step_count)
         self._reporter.offered()

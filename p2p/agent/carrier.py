@@ -35,6 +35,7 @@ class Carrier:
         self._framing = Framing(shards.blocks)
         self._staging = Staging()
         self._far: set[str] = set()
+        self.silent = False  # set by the trainer: its last step is no reason to ask for a swap
 
     @property
     def far(self) -> tuple[str, ...]:

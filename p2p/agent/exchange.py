@@ -97,6 +97,8 @@ class Swaps:
         self.tally = Tally()
         self.pace = 0.0  # neighbourhood step time, seconds; 0: nothing is due yet
         self.period = 1  # steps between two own swaps of a block
+        self.silent = False  # nothing new is asked for, while others are answered
+        self.spread = False  # blocks become due one after another over a period
         self.eager = False  # no local updates any more: as fast as swaps go
         self.ramp = 0  # rounds over which a joiner's weight limit rises; 0 for none
         self.closing = False
@@ -167,7 +169,7 @@ class Swaps:
     @property
     def running(self) -> bool:
         """Whether blocks become due: nobody's pace is known before the first steps."""
-        return not self.closing and (self.pace > 0 or self.eager)
+        return not self.closing and (self.eager or (self.pace > 0 and not self.silent))
 
     def tick(self, now: float) -> list[Opened | Repeat]:
         """What to send now. A request that can't be sent is given back by `unsent`."""
@@ -177,6 +179,8 @@ class Swaps:
         repeats = self._repeats(now)
         if not self.running:
             return list(repeats)
+        if self.spread:
+            self._spread(now)
         return [*repeats, *self._open_due(now)]
 
     @property
@@ -339,6 +343,14 @@ class Swaps:
                 continue
             planned[partner] = planned.get(partner, 0) + block.nbytes
             yield i, partner
+
+    def _spread(self, now: float) -> None:
+        """Once: from here on each block comes a period after its last swap, so the order stays."""
+        self.spread, total, before = False, sum(block.nbytes for block in self.blocks), 0
+        for block in self.blocks:
+            block.due = now + self.interval * before / total
+            before += block.nbytes
+        self._due = [(block.due, i) for i, block in enumerate(self.blocks)]
 
     def _pop_due(self, now: float) -> Iterator[int]:
         self._wake_waiting()

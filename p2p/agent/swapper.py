@@ -51,6 +51,7 @@ class Swapper(Carrier):
         super().__init__(shards, post, metrics, algorithm.clip, SWAPPED)
         self.shards = shards
         self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], config, self._row, first_id)
+        self.swaps.spread = algorithm.spread
         self._algorithm = algorithm
         self.links = self.swaps.links
         self._settle_after = config.settle_after
@@ -117,6 +118,7 @@ class Swapper(Carrier):
         self.pace.stepped(step, now)
         self.swaps.pace = self.pace.neighbourhood()
         self.swaps.period = self._algorithm.interval(step)
+        self.swaps.silent = self.silent
 
     def seat(self, seat: Seat, now: float) -> None:
         """The view changed."""

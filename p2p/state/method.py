@@ -80,6 +80,11 @@ class Method:
         if not scaled:
             self._call(self.algorithm.before)
 
+    @property
+    def silent(self) -> bool:
+        """Whether this step is no reason to ask others for a swap."""
+        return bool(self._steps) and all(s.silent for s in self._steps)
+
     def after(self) -> None:
         """The optimizer has stepped; if `due`, the exchange follows."""
         if self.algorithm.corrects:
@@ -148,7 +153,11 @@ class Method:
 
 def _step(algorithm: Algorithm, optimizer: Optimizer, group: dict[str, Any], names: Mapping[Tensor, str]) -> Step:
     x = [p for p in group["params"] if p in names]
-    return Step(optimizer, group, x, {v.name: [_zeros(v, p) for p in x] for v in algorithm.vectors()})
+    return Step(optimizer, group, x, {v.name: _vector(v, x) for v in algorithm.vectors()})
+
+
+def _vector(vector: Vector, x: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.zeros((), dtype=torch.float64)] if vector.scalar else [_zeros(vector, p) for p in x]
 
 
 def _zeros(vector: Vector, like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What members do who send wrong models: digits on 16 simulated nodes, 4-regular, two of them bad; accuracy per rule and attack.
+"""What members do who send wrong models: 16 simulated nodes, 4-regular, two of them bad; accuracy on digits by rule and attack.
 
     python scripts/bench/attacks.py                                   # both splits, all rules and attacks: an hour on one core
     python scripts/bench/attacks.py --split shuffled --rules nearest  # some of it
