@@ -196,7 +196,7 @@ class Swaps:
         holding = next((entry for entry in self._open.values() if entry.holds), None)
         if holding is not None:
             wake = min(wake, holding.opened.at + self._overdue_after)
-        return min(wake, *[self.links[p].full_until for p in self._full if p in self.links]) if self._full else wake
+        return min([wake, *(self.links[p].full_until for p in self._full if p in self.links)]) if self._full else wake
 
     def unsent(self, exchange: int, now: float) -> None:
         """The transport had no room, or there is no route: the blocks are due again after the next receipt or tick."""

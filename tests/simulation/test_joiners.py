@@ -29,7 +29,8 @@ def joined(
     swarm: Make, donors: int, *faults: Fault, hosts: dict[str, Line] | None = None
 ) -> tuple[SimulatedNode, float, SimulatedSwarm]:
     """Three members behind thin lines that take slow steps, and a joiner behind a fat one; seconds until it was in."""
-    config: Config = replace(LAN, join=replace(LAN.join, donors=donors))
+    exchange = replace(LAN.exchange, message_bytes=256 * KIB)
+    config: Config = replace(LAN, join=replace(LAN.join, donors=donors), exchange=exchange)
     lines = {"n0": THIN, "n1": THIN, "n2": THIN, "n3": FAT} | (hosts or {})
     made = swarm(
         3,
