@@ -4,6 +4,7 @@ from optim.asynchronous import AdPsgd, Async
 from optim.d2 import D2
 from optim.decentlam import DecentLaM
 from optim.diloco import PALSGD, DiLoCo
+from optim.elastic import Elastic
 from optim.extra import Extra
 from optim.gossip import Gossip, Local, OverlappedLocal
 from optim.gradients import GradientGossip
@@ -19,6 +20,7 @@ __all__ = [
     "Async",
     "DecentLaM",
     "DiLoCo",
+    "Elastic",
     "Extra",
     "Gossip",
     "GradientGossip",

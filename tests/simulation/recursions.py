@@ -122,6 +122,15 @@ def slowmo(p: Problem, steps: int, sign: float, period: int, beta: float, alpha:
     return x
 
 
+def elastic(p: Problem, steps: int, sign: float, force: float) -> Array:
+    """y = x - lr g; x <- y + force (W y - y)."""
+    x = p.start
+    for t in range(steps):
+        y = x - p.lr(t) * p.gradient(x)
+        x = y + sign * force * (p.mix(t) @ y - y)
+    return x
+
+
 def diloco(
     p: Problem, steps: int, sign: float, period: int, rate: float, mu: float, pull: int = 0, kappa: float = 0.0
 ) -> Array:

@@ -29,6 +29,7 @@ def test_every_name_makes_one_that_says_its_name(name: str) -> None:
         ("gossip", 1, 0),
         ("local:period=16", 1, 0),
         ("slowmo", 1, 2),
+        ("elastic", 1, 1),
         ("diloco", 1, 2),
         ("palsgd", 1, 2),
         ("oldsgd", 1, 0),
