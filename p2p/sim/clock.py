@@ -189,9 +189,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return f"at {self._now:g} s nothing is ready and no timer is set, still waiting: {named or 'nobody'}"
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
+def run(main: Coroutine[Any, Any, T], loop: VirtualLoop | None = None) -> T:
     """`asyncio.run` in virtual time. Tasks left over are cancelled at the end, those of stopped and killed processes too."""
-    loop = VirtualLoop()
+    loop = loop or VirtualLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         try:
             return runner.run(main)

@@ -18,8 +18,8 @@ from p2p.agent.participant import Task, Who
 from p2p.config import Config
 from p2p.errors import JoinError
 from p2p.net.keys import Identity, swarm_id
-from p2p.net.memory import MemoryTransport
 from p2p.net.messages import Contract, Phase, Record
+from p2p.net.transport import Transport
 from p2p.report import StepReport
 from p2p.sim.clock import Process, State
 from p2p.sim.compute import Compute
@@ -70,14 +70,15 @@ class SimulatedNode:
     def __init__(
         self,
         index: int,
+        site: str,
         setting: Setting,
         registrar: Registrar,
-        transport: MemoryTransport,
+        transport: Transport,
         process: Process,
         log: NodeLog,
     ) -> None:
         self.index = index
-        self.name = transport.host.name
+        self.name = process.name
         self.process = process
         self.life = Life.JOINING
         self.leaving = False
@@ -93,7 +94,7 @@ class SimulatedNode:
         self.optimizer = setting.workload.optimizer(self.model)
         self.method = Method(setting.algorithm, self.model, [self.optimizer])
         self.shards = self.method.shards(setting.config.exchange.block_bytes)
-        self.agent = Agent(self._who(transport.host.site), transport, setting.config, self._rng(), log)
+        self.agent = Agent(self._who(site), transport, setting.config, self._rng(), log)
         self.agent.took = lambda block: registrar.took(self, block)
 
     @property

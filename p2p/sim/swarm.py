@@ -18,6 +18,7 @@ from optim import Algorithm
 from p2p.config import LAN, Config
 from p2p.net.memory import SILENCE, Network
 from p2p.net.physics import Underlay
+from p2p.net.transport import Transport
 from p2p.sim.clock import Process, VirtualLoop, run
 from p2p.sim.compute import Compute, Paced
 from p2p.sim.faults import Fault, Link, Schedule
@@ -110,7 +111,7 @@ class SimulatedSwarm:
         """
         self._steps = steps
         try:
-            run(self._run(seconds, quiet, beside))
+            run(self._run(seconds, quiet, beside), self._clock())
         finally:
             gc.unfreeze()
         return self
@@ -152,11 +153,18 @@ class SimulatedSwarm:
 
     def _make(self, index: int) -> SimulatedNode:
         name = f"n{index}"
-        transport = self.network.transport(name, self._sites[index % len(self._sites)])
-        node = SimulatedNode(index, self.setting, self, transport, Process(self._loop, name), NodeLog(self.journal, name))
+        site = self._sites[index % len(self._sites)]
+        process, log = Process(self._loop, name), NodeLog(self.journal, name)
+        node = SimulatedNode(index, site, self.setting, self, self._transport(name, site), process, log)
         self.journal.introduce(node.agent.node, name)
         self.nodes.append(node)
         return node
+
+    def _clock(self) -> VirtualLoop:
+        return VirtualLoop()
+
+    def _transport(self, name: str, site: str) -> Transport:
+        return self.network.transport(name, site)
 
     async def _trained(self, seconds: float | None) -> None:
         try:
