@@ -100,6 +100,7 @@ class Agent:
         )
         first_id = self.who.incarnation << 20  # above every id of an earlier incarnation
         self.exchange = make_exchange(task.algorithm, task.shards, self.config, self.post, self.metrics, first_id)
+        self.exchange.history.clock = self.loop.time
         self.donor = Donor(task.shards, self.config, self.post, self.who.identity.sign)
         self.framing = Framing(task.shards.blocks)
         self.checkup = Checkup(self.post, sum(block.nbytes for block in task.shards.blocks))

@@ -10,6 +10,7 @@ from optim.codec import RAW, Codec
 from p2p.agent.activity import Activity, Calm, Pace
 from p2p.agent.framing import Framing
 from p2p.agent.gate import Gate, Shares
+from p2p.agent.history import History
 from p2p.agent.post import Post
 from p2p.agent.staging import Staging
 from p2p.net.keys import short
@@ -31,6 +32,7 @@ class Carrier:
         self.activity = Activity()
         self.calm = Calm(sum(b.kind is Kind.PARAMETER for b in shards.blocks))
         self.gate = Gate([b.kind for b in shards.blocks], clip, shares)
+        self.history = History()
         self._blocks = shards.blocks
         self._framing = Framing(shards.blocks)
         self._staging = Staging()
@@ -55,6 +57,8 @@ class Carrier:
     def _differed(self, partner: str, index: int, difference: Difference) -> None:
         """A partner's block was compared with the own one, and mixed if it is finite."""
         block = self._blocks[index]
+        distance = (difference.squared / block.elements) ** 0.5
+        self.history.note("mixes with" if difference.finite else "refuses what is not finite of", partner, index, 1, distance)
         self._nonfinite(difference.nonfinite)
         self.gate.saw(partner, index, difference)
         if difference.clipped:

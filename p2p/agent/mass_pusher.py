@@ -213,6 +213,10 @@ class MassPusher(Carrier):
             return  # it is on its way
         push = replace(under.push, pulse=self.pace.pulse)
         under.sent = self.post.send(parcel.partner, push, writable(under.buffer[: under.used]))
+        shard = under.push.shard
+        self.history.note(
+            "pushes to" if under.sent is not None else "has no room for", parcel.partner, shard.first, shard.count
+        )
         if under.sent is None:
             self.parcels.full(parcel.partner, now)
         else:

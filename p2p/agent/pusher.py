@@ -242,6 +242,7 @@ class Pusher(Carrier):
         shard = self._framing.describe(push.first, push.count, blocks, codec, payload)
         sent = self.post.send(push.partner, Push(push.exchange, push.round, push.weight, self.pace.pulse, shard), payload)
         self._staging.give(buffer, sent)
+        self.history.note("pushes to" if sent is not None else "has no room for", push.partner, push.first, push.count)
         self.rounds.link(push.partner).sent += nbytes if sent is not None else 0
         return sent is not None
 
@@ -254,6 +255,7 @@ class Pusher(Carrier):
         self.rounds.link(sender).received += payload.nbytes if payload is not None else 0
         shard, load = push.shard, Load(push.pulse.step, blocks)
         arrived = self.rounds.pushed(sender, push.exchange, push.round, shard.first, shard.count, push.weight, load, now)
+        self.history.note(f"is pushed ({arrived.value}) by", sender, shard.first, shard.count)
         if arrived is Arrived.LATE:
             self._late.append(Late(sender, push.round, push.weight, push.pulse.step, blocks))
         if arrived in (Arrived.LATE, Arrived.KEPT):

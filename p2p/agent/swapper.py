@@ -190,6 +190,7 @@ class Swapper(Carrier):
         ask = Ask(opened.exchange, opened.weight, self.pace.pulse, self.swaps.receipts(opened.partner), bounds, shard)
         sent = self.post.send(opened.partner, ask, payload)
         self._staging.give(buffer, sent)
+        self.history.note("asks" if sent is not None else "has no room for", opened.partner, opened.first, opened.count)
         if sent is None:
             self.swaps.unsent(opened.exchange, now)
             return
@@ -204,6 +205,7 @@ class Swapper(Carrier):
             return
         blocks = self._accepted(opened, answer.accepted)
         if not blocks:
+            self.history.note("is declined by", sender, opened.first, opened.count)
             self.swaps.answered(answer.exchange, now, mixed=False)
             return
         self._check_weight(answer.weight, opened.weight)
@@ -248,6 +250,7 @@ class Swapper(Carrier):
         self._free(self.swaps.settled(sender, ask.settled))
         verdict = self.swaps.asked(sender, ask.exchange, ask.shard.first, ask.shard.count, ask.weight)
         if verdict.answer is not None or not verdict.accepted:
+            self.history.note("answers again" if verdict.answer else "declines", sender, ask.shard.first, ask.shard.count)
             self._again(sender, route, ask.exchange, verdict.answer)
             return
         wanted = [(i, piece) for i, piece in pieces if verdict.accepted >> (i - ask.shard.first) & 1]

@@ -27,7 +27,7 @@ class Journal:
         self.lines.append(f"{asyncio.get_running_loop().time():.6f} {name} {event} {text}".rstrip())
 
     def story(self, word: str) -> str:
-        """The lines in which a name (`n3`), a site, or a block (`block 7`) occurs as a whole word."""
+        """The lines in which a name (`n3`) or a site occurs as a whole word."""
         whole = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
         return "\n".join(line for line in self.lines if whole.search(line))
 

@@ -245,9 +245,22 @@ class SimulatedSwarm:
         """When the mean model was first seen at this score."""
         return next((sample.time for sample in self.samples if sample.average >= score), None)
 
-    def story(self, what: int | str) -> str:
-        """What happened to one node (by number), or the lines with a word in them."""
+    def story(self, what: int | str = "", *, block: int | None = None) -> str:
+        """What happened to one node (by number), to one block (everywhere, or on one node); or the lines with a word."""
+        if block is not None:
+            return self._block_story([self.nodes[what]] if isinstance(what, int) else self.nodes, block)
         return self.journal.story(f"n{what}" if isinstance(what, int) else what)
+
+    def _block_story(self, nodes: Sequence[SimulatedNode], block: int) -> str:
+        events = [
+            (event, node.name) for node in nodes if node.agent.exchange for event in node.agent.exchange.history.story(block)
+        ]
+        names = {node.agent.node: node.name for node in self.nodes}
+        return "\n".join(
+            f"{event.time:.6f} {name} block {block} {event.what} {names.get(event.partner, event.partner)}"
+            + (f", at a distance of {event.distance:.3g}" if event.distance is not None else "")
+            for event, name in sorted(events, key=lambda entry: entry[0].time)
+        )
 
     def _observe(self, text: str) -> None:
         self.journal.write("world", text, {})

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 import torch
 
 from p2p.agent.agent import Agent
+from p2p.config import LAN
 from p2p.net.physics import Line, Underlay
 from p2p.sim import invariants
 from p2p.sim.compute import Paced
@@ -81,6 +85,19 @@ def test_the_story_of_a_node_is_told_by_name() -> None:
     assert "member node=n2 before=suspect after=dead" in story
     assert " n3 step seconds" not in "\n".join(line for line in story.splitlines() if "n2" not in line)
     assert made.story("nobody") == ""
+
+
+@pytest.mark.parametrize(("algorithm", "sends"), [("async", "asks"), ("gossip", "pushes to"), ("push-sum", "pushes to")])
+def test_the_story_of_a_block_is_told(algorithm: str, sends: str) -> None:
+    small = replace(LAN, exchange=replace(LAN.exchange, block_bytes=128, message_bytes=128))
+    made = SimulatedSwarm(4, seed=1, algorithm=algorithm, compute=COMPUTE, underlay=lines(), config=small).run(steps=4)
+    everywhere, here = made.story(block=3).splitlines(), made.story(2, block=3).splitlines()
+    assert [line for line in everywhere if " n2 block " in line] == here
+    assert {line.split()[1] for line in everywhere} == {"n0", "n1", "n2", "n3"}
+    assert any(f" block 3 {sends} n" in line for line in here)
+    assert any(re.search(r" block 3 mixes with n\d, at a distance of ", line) for line in here)
+    assert [float(line.split()[0]) for line in everywhere] == sorted(float(line.split()[0]) for line in everywhere)
+    assert made.story(block=99) == ""
 
 
 def test_scores_are_sampled() -> None:
