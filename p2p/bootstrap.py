@@ -9,9 +9,9 @@ from dataclasses import replace
 from p2p.agent.agent import Agent
 from p2p.agent.entrance import Door
 from p2p.agent.participant import Task, Who
-from p2p.agent.records import boot_incarnation
 from p2p.config import Config
 from p2p.handover import Handover
+from p2p.incarnation import Incarnation
 from p2p.net import keys
 from p2p.net.address import interface_host, parse_address
 from p2p.net.keys import Identity
@@ -22,12 +22,12 @@ from p2p.settings import Settings
 from p2p.thread import LoopThread, soon
 
 
-def make_who(settings: Settings) -> Who:
-    """The identity kept in the run directory, or a new one."""
+def make_who(settings: Settings, incarnation: Incarnation) -> Who:
+    """The identity kept in the run directory, or a new one; started again, its word is the later one."""
     key, secret = settings.file("node-{}.key"), settings.secret
     identity = Identity.load_or_create(key) if key else Identity.from_seed(os.urandom(keys.KEY_BYTES))
-    incarnation = boot_incarnation(-1, time.time_ns() // 1_000_000)
-    return Who(identity, incarnation, keys.swarm_id(secret), settings.site, settings.dial_only)
+    first = incarnation.next(time.time_ns() // 1_000_000)
+    return Who(identity, first, keys.swarm_id(secret), settings.site, settings.dial_only)
 
 
 def make_transport(settings: Settings, config: Config) -> ZmqTransport:

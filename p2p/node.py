@@ -34,6 +34,7 @@ from p2p.data import Epoch, LeaseSampler, SortedSampler, Split
 from p2p.errors import ClosedError, ConfigError, StateError
 from p2p.feed import Feed
 from p2p.handover import Handover
+from p2p.incarnation import Incarnation
 from p2p.net.keys import short
 from p2p.net.zeromq import ZmqTransport
 from p2p.notice import notice
@@ -127,12 +128,14 @@ class Node:
         self._began = time.monotonic()
         config = replace(config, join=replace(config.join, timeout=settings.join_timeout))
         self._hooks: list[RemovableHandle] = []
-        who, transport = make_who(settings), make_transport(settings, config)
+        incarnation = Incarnation(settings.file("node-{}.incarnation"))
+        who, transport = make_who(settings, incarnation), make_transport(settings, config)
         self._events = EventLog(settings.file("events-{}.jsonl"), time.time)
         self._agent = Agent(who, transport, config, random.Random(who.identity.node), self._events)
         root = settings.file("checkpoints/node-{}")
         self._saving = Saving(root, model, self._optimizers, scheduler, scaler, self._events, self._agent.metrics)
         self._agent.extras = self._saving.extras
+        self._agent.keep = incarnation.keep
         self._thread = LoopThread("starlings-agent")
         self._closing = threading.Lock()
         notice.watch()

@@ -2,6 +2,7 @@
 
 node-<i>.log      output and errors of node i
 node-<i>.key      its identity
+node-<i>.incarnation  the number of its last word about itself
 events-<i>.jsonl  its events (report.py)
 swarm.secret      what admits to the swarm
 nodes.json        index, pid, address and id of each node, from its start on

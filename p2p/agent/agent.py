@@ -61,6 +61,7 @@ class Agent:
         self.origin = 0  # the step from which this node trains
         self.epoch = 0
         self.extras: Callable[[], str] = str  # the state of schedule and GradScaler, as JSON
+        self.keep: Callable[[int], object] = int  # told of each incarnation, before anybody else is
         self.watch: Watch | None = None  # told how the state of others arrives
         self.took: Callable[[int], None] = lambda index: None  # told of each block of it, before that is exchanged
         self.membership: Membership | None = None

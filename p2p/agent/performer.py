@@ -32,9 +32,11 @@ class Performer:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._called: set[str] = set()  # dead nodes with a connection open
+        self._kept = agent.who.incarnation
 
     def perform(self, instructions: Sequence[Instruction]) -> None:
         """One after the other."""
+        self._keep()
         for instruction in instructions:
             if isinstance(instruction, Send):
                 self._tell(instruction)
@@ -49,6 +51,13 @@ class Performer:
                     short(instruction.node),
                     REFUSED.get(instruction.reason, instruction.reason),
                 )
+
+    def _keep(self) -> None:
+        """A new incarnation of this node is on its way to others."""
+        membership = self._agent.membership
+        if membership is not None and membership.record.incarnation > self._kept:
+            self._kept = membership.record.incarnation
+            self._agent.keep(self._kept)
 
     def _tell(self, instruction: Send) -> None:
         """The dead are called now and then, and not stayed connected to: every one would cost a socket, for good."""
