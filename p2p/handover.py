@@ -26,6 +26,7 @@ class Handover:
         """A donor's state becomes this node's."""
         self._saving.take(offer.extras)
         self._task.shards.apply()
+        self._task.method.enter()
         self._epoch.number = offer.epoch
         self._thread.call(soon(self._agent.ready, offer))
 

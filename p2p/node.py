@@ -285,16 +285,24 @@ class Node:
         os.replace(part, path)
 
     def close(self) -> None:
-        """Leave the swarm: open swaps are drained, the others are told. A second call does nothing."""
+        """Leave the swarm: open swaps are drained, the others are told. A second call does nothing.
+
+        Told to end (SIGTERM), a node that writes checkpoints writes one of its last step first.
+        """
+        self._end(told=notice.given)
+
+    def _end(self, told: bool) -> None:
         if self._forked:
             return
         with self._closing:
             if not self._closed:
-                self._close()
+                self._close(told)
 
-    def _close(self) -> None:
+    def _close(self, told: bool) -> None:
         for hook in self._hooks:
             hook.remove()
+        if told and not self._averaging:
+            self._stepper.last(self._state)
         self._saving.finish()
         with suppress(ClosedError):
             self._feed.finish()
@@ -308,7 +316,7 @@ class Node:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        self._end(told=notice.given or (kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit)))
 
     # --- hooks --------------------------------------------------------------------------------------------------------
 
@@ -319,6 +327,7 @@ class Node:
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         found = getattr(optimizer, "found_inf", None)  # set by a GradScaler on fused optimizers
         if isinstance(found, Tensor) and bool(found.item()):
+            self._stepper.midway = False
             return  # the scaler skipped this step
         self._agent.epoch = self._epoch.number
         self._stepper.step(self._state)

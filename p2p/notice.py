@@ -23,6 +23,11 @@ class Notice:
         self._before: object = signal.SIG_DFL
         self._timer: threading.Timer | None = None
 
+    @property
+    def ending(self) -> bool:
+        """Whether the loop has only `GRACE` left; not where a handler of the user's decides."""
+        return self.given and self._timer is not None
+
     def watch(self) -> None:
         """A node opens. Outside the main thread, and where SIGTERM is ignored, no handler is set."""
         self._nodes += 1

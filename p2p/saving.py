@@ -38,6 +38,7 @@ class Saving:
         self._events, self._metrics = events, metrics
         self._saver: Saver | None = None
         self._held: Saved | None = None
+        self._step = -1  # of what is held, or was last
         self._generators: Any = None
 
     def extras(self) -> str:
@@ -58,14 +59,17 @@ class Saving:
         self.finish()
         self._saver = Saver(root, every, keep, step, self._outcome, resumed)
 
-    def due(self, step: int) -> bool:
-        """Whether `hold` would do something."""
-        return self._saver is not None and self._saver.due(step)
+    def due(self, step: int, last: bool = False) -> bool:
+        """Whether to `hold` this step; `last`: it may be the last one."""
+        if self._saver is None:
+            return False
+        return self._saver.due(step) or (last and self._step != step and self._saver.idle)
 
     def hold(self, step: int, method: Method, rest: Mapping[str, Any]) -> None:
         """After a due step: copy what the next one depends on. It is written when that begins: until then schedules move on."""
         if self._saver is not None:
             self._held = self._saver.copy(capture(step, self._model, self._optimizers, method, rest))
+            self._step = step
 
     def write(self) -> None:
         """The next step begins, or there is none: write what is held, with schedule, GradScaler and learning rates of now."""
@@ -78,6 +82,10 @@ class Saving:
     def finish(self) -> None:
         """Write what is held, and wait until it is on the disk."""
         self.write()
+        self.rest()
+
+    def rest(self) -> None:
+        """Wait for what is being written."""
         if self._saver is not None:
             self._saver.close()
 

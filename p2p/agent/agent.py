@@ -14,6 +14,7 @@ from p2p.agent.entrance import Door, Entrance, present
 from p2p.agent.exchanges import Exchange, make_exchange
 from p2p.agent.framing import Framing
 from p2p.agent.instructions import Instruction
+from p2p.agent.mass_pusher import MassPusher
 from p2p.agent.membership import Membership
 from p2p.agent.participant import Task, Who
 from p2p.agent.performer import Performer
@@ -209,8 +210,9 @@ class Agent:
         """What follows a local update. `Node` runs the same parts, those that wait on this loop."""
         if self.outdated and (offer := await self.reenter()) and self.task is not None:
             self.task.shards.apply()
+            self.task.method.enter()
             self.ready(offer)
-        if not self.early:
+        elif not self.early:
             await self._exchanged()
         return self.settle()
 
@@ -393,6 +395,8 @@ class Agent:
         self.arriving = True
         if isinstance(self.exchange, Swapper):
             self.exchange.await_state(len(self.view) + 1)
+        elif isinstance(self.exchange, MassPusher):
+            self.exchange.give_up()
         self._sit()
 
     def arrived(self) -> None:

@@ -130,7 +130,11 @@ class MassPusher(Carrier):
     def resume(self, step: int, round: int, members: int) -> None:
         """A joiner begins at its donor's step, in the round after its donor's, with weight 1."""
         self.pace.step = step
-        self.parcels.first = round + 1 if step else 0
+        self.parcels.resume(round + 1 if step else 0)
+
+    def give_up(self) -> None:
+        """Another's state is on its way: parcels that wait here were meant for a mass that counts no more."""
+        self._held = []
 
     def slow(self, now: float) -> tuple[str, ...]:
         """Neighbours that are not waited for."""

@@ -109,6 +109,12 @@ class Parcels:
         theirs = max(self._heard.values(), default=0)
         return theirs if theirs > own + AHEAD else own
 
+    def resume(self, first: int) -> None:
+        """Go on from another's state, in this round; what is not given yet is of the state that was given up."""
+        self.first, self.plan = first, None
+        self._todo.clear()
+        self._came = {}
+
     def begin(self, plan: Plan, now: float) -> None:
         """What was not given in the last round is kept; a new round gives its shares, as credit allows."""
         self.tally.kept += len(self._todo)

@@ -147,7 +147,8 @@ class Pusher(Carrier):
     def resume(self, step: int, round: int, members: int) -> None:
         """A joiner begins at its donor's step, and in the round after its donor's, or in the first one with it."""
         self.pace.step = step
-        self.rounds.first = round + 1 if step else 0
+        self.rounds.resume(round + 1 if step else 0)
+        self._published, self._mixed = {}, None
 
     def slow(self, now: float) -> tuple[str, ...]:
         """Neighbours that are not waited for."""

@@ -129,6 +129,13 @@ class Rounds:
         self._passed: set[str] = set()  # not to be waited for in this round
         self._bundles = list(bundles(blocks, config.message_bytes))
 
+    def resume(self, first: int) -> None:
+        """Go on from another's state, in this round: what was under way belongs to the state that was given up."""
+        self.first = first
+        self.plan = self._before = None
+        self.waiting = False
+        self._queue, self._out, self._arrived, self._passed = {}, {}, {}, set()
+
     # --- a round ---------------------------------------------------------------------------------------------------
 
     def next_round(self) -> int:

@@ -207,10 +207,15 @@ class Saver:
 
     def due(self, step: int) -> bool:
         """Whether `save` would write now."""
-        return step >= self._due and (self._thread is None or not self._thread.is_alive())
+        return step >= self._due and self.idle
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being written."""
+        return self._thread is None or not self._thread.is_alive()
 
     def copy(self, saved: Saved) -> Saved:
-        """What will be written once `save` is called with it; only if `due`."""
+        """What will be written once `save` is called with it; only if `idle`."""
         self._due = saved.step + self.every
         state = {**saved.state, "every": self.every}
         return Saved(saved.step, self._models.copies(saved.model), self._optimizers.copies(saved.optimizer), state)

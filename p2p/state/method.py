@@ -116,6 +116,17 @@ class Method:
         self._anew.zero_()
         self._begin_anew()
 
+    @torch.no_grad()
+    def enter(self) -> None:
+        """The trainer's thread, between two steps: the model has become another's; what was of the own one counts no longer.
+
+        As in a new joiner: the others' corrections sum to 0 without this node's.
+        """
+        for tensor in self.local().values():
+            tensor.zero_()
+        self._proposed = self._acted = 0.0
+        self.since, self._exchanged = 0, False
+
     def local(self) -> dict[str, Tensor]:
         """What is the algorithm's and not shared, by name: with the sources, all of its state."""
         return {

@@ -76,14 +76,16 @@ class Flock:
         host: str | None = None,
         inside: Iterable[str] = (),
         fails_at: int = -1,
+        pause: float | None = None,
         **settings: str,
     ) -> None:
         """Fork these nodes; `peer` None joins node 0's address, or founds the swarm there. `settings`: environment names."""
+        pause = self.pause if pause is None else pause
         for index in indices:
             for stem in ("state-{}.json", "model-{}.npy"):
                 (self.folder / stem.format(index)).unlink(missing_ok=True)
             self.codes.pop(index, None)
-        orders = [self._order(index, peer, host or self.host, fails_at, settings) for index in indices]
+        orders = [self._order(index, peer, host or self.host, (pause, fails_at, self.profile), settings) for index in indices]
         command = [*inside, sys.executable, "-m", "p2p.zygote", str(os.getpid())]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         zygote = subprocess.Popen(
@@ -95,7 +97,9 @@ class Flock:
         reader.start()
         self._batches.append(Batch(zygote, reader))
 
-    def _order(self, index: int, peer: str | None, host: str, fails_at: int, settings: dict[str, str]) -> dict[str, Any]:
+    def _order(
+        self, index: int, peer: str | None, host: str, arguments: Iterable[object], settings: dict[str, str]
+    ) -> dict[str, Any]:
         bracketed = f"[{host}]" if ":" in host else host
         founder = f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
         found = {
@@ -109,7 +113,7 @@ class Flock:
         return {
             "index": index,
             "script": str(WALKER),
-            "arguments": [str(self.pause), str(fails_at), self.profile],
+            "arguments": list(map(str, arguments)),
             "environment": {f"STARLINGS_{name}": value for name, value in found.items()},
             "log": str(self.folder / f"node-{index}.log"),
         }

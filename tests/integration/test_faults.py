@@ -13,6 +13,7 @@ from statistics import median
 
 import pytest
 
+from p2p.state.checkpoint import newest
 from tests.integration.flock import LIVE, Flock, Halves, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and stops processes")
@@ -174,6 +175,22 @@ def test_an_exception_leaves_and_stays_what_it_is(flock: Flock) -> None:
     until(lambda: 0 in flock.codes, "Ctrl-C", 10)
     assert flock.codes[0] == -signal.SIGINT
     assert flock.events(0)[-2]["event"] == "end"
+
+
+@pytest.mark.parametrize(
+    ("number", "pause", "code"),
+    [(signal.SIGTERM, 0.05, 0), (signal.SIGTERM, 3.0, 128 + signal.SIGTERM), (signal.SIGINT, 3.0, -signal.SIGINT)],
+    ids=["told-between-steps", "in-a-long-step", "ctrl-c"],
+)
+def test_who_is_told_to_end_writes_its_last_step(flock: Flock, number: signal.Signals, pause: float, code: int) -> None:
+    flock.start(0, pause=pause, CHECKPOINT="1000000")
+    until(lambda: flock.state(0), "a step", STARTED)
+    flock.signal(number, 0)
+    until(lambda: 0 in flock.codes, "it has left", 20)
+    last = flock.steps(0)[-1]["step"]
+    saved = newest(flock.folder)
+    assert saved is not None and saved.step == last
+    assert flock.codes[0] in (0, code), "where its long step had ended just then, the loop ended by itself"
 
 
 def test_two_swarms_under_one_secret_stay_two(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def test_a_loop_that_looks_ends_by_itself(notice: Notice) -> None:
     assert not notice.given
     terminate()
     assert notice.given
+    assert notice.ending
     notice.unwatch()
     wait(0.3)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -68,6 +69,7 @@ def test_the_users_handler_decides(notice: Notice) -> None:
     terminate()
     wait(0.3)
     assert notice.given
+    assert not notice.ending, "it need not end at all"
     assert seen == [signal.SIGTERM, signal.SIGTERM]
     notice.unwatch()
     assert signal.getsignal(signal.SIGTERM) is mine

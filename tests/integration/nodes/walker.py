@@ -22,6 +22,8 @@ from p2p.config import LAN, TEST
 
 INDEX, RUN = int(os.environ["STARLINGS_INDEX"]), Path(os.environ["STARLINGS_RUN_DIR"])
 CLASSES, WIDTH = 8, 16
+EVERY = int(os.environ.get("STARLINGS_CHECKPOINT", "0"))
+"""Steps between checkpoints; 0: there are none."""
 SAY = 0.25
 """Seconds between two reports."""
 
@@ -66,6 +68,8 @@ def main(pause: float, fails_at: int, **settings: Any) -> None:
     own = [label for label in range(CLASSES) if label % 4 == INDEX % 4]
     said = 0.0
     with p2p.join(model, optimizer, **settings) as node:
+        if EVERY:
+            node.checkpoint(EVERY)
         while not node.leaving and not (RUN / "stop").exists():
             time.sleep(pause)
             step = node.last_step.step if said else 0

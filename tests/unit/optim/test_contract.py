@@ -155,3 +155,26 @@ def test_corrections_begin_anew_after_the_round_that_was_agreed_on(how: str) -> 
             method.changed(round, members=4)
         method.mixed(round, int(round >= 2 and how == "lost"), 4)
         assert all((tensor == 0).all() for tensor in corrections) == (round == 6)
+
+
+def test_who_goes_on_from_anothers_state_keeps_nothing_of_its_own() -> None:
+    method = made(optim.MomentumTracking(period=3))
+    method.changed(1, members=4)  # heard before the first exchange: nothing to begin anew
+    for step in range(1, 6):
+        method.before(step, 0.0)
+        method.after()
+        method.mixed(step, 0, 4)
+    for tensor in method.local().values():
+        tensor.fill_(1.0)
+    method.changed(5, members=4)
+    method.enter()
+    assert all((tensor == 0).all() for tensor in method.local().values())
+    method.after()
+    assert float(method._anew) == 0.0, "what the own past proposed is no news"
+    dues = []
+    for step in range(6, 9):
+        method.before(step, 0.0)
+        dues.append(method.due)
+        method.after()
+        method.mixed(step, 0, 4)
+    assert dues == [False, False, True], "a period begins here"
