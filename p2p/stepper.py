@@ -40,7 +40,7 @@ class Stepper:
         self._stepped = time.monotonic()
 
     def prepare(self) -> None:
-        """What precedes a local update. Once the node is told to end, what is held waits for the end: each step may be the last."""
+        """What precedes a local update. Once the node is told to end, what is held waits: each step may be the last."""
         self.midway = True
         if not notice.ending:
             self._saving.write()

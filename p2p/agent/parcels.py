@@ -201,7 +201,8 @@ class Parcels:
 
     def receipt(self, partner: str, exchanges: Sequence[int], now: float) -> list[int]:
         """The partner has taken these; returns those that were under way."""
-        link, known = self.link(partner), [e for e in exchanges if e in self.open and self.open[e].partner == partner]
+        link, once = self.link(partner), dict.fromkeys(exchanges)  # what was sent again may have arrived twice
+        known = [e for e in once if e in self.open and self.open[e].partner == partner]
         for exchange in known:
             link.receipt(exchange, now)
             del self.open[exchange]
