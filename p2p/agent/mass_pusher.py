@@ -258,8 +258,10 @@ class MassPusher(Carrier):
         codec, pieces = self._framing.pieces(shard, payload, self._framing.range(shard.first, shard.count))
         if codec is not RAW:
             raise WireError("codec", f"{codec.name} would lose mass")
-        if self._closed or not self.parcels.arrived(sender, push.exchange, push.round):
+        if self._closed and not self.parcels.took(sender, push.exchange):
             return  # whoever leaves takes nothing; its sender takes it back
+        if not self.parcels.arrived(sender, push.exchange, push.round):
+            return
         self.parcels.link(sender).received += payload.nbytes if payload is not None else 0
         self.activity.met(sender, push.pulse)
         self._held.append(Held(sender, push.round, self.bundles.index((shard.first, shard.count)), push.weight, pieces))

@@ -170,6 +170,8 @@ class Parcels:
     @property
     def wake(self) -> float:
         """When `tick` or `complete` has something to do next, if no event comes before."""
+        if self._receipts:
+            return 0.0
         times = [max(link.overdue, self._again.get(p, 0.0)) for p, link in self.links.items()]
         times += [link.full_until for link in self.links.values() if link.full_until]
         return min([*times, self._limit] if self.strict and self._limit > self._began else times, default=math.inf)
@@ -192,6 +194,11 @@ class Parcels:
                 self._skips.pop(partner, None)
         self.tally.taken += 1
         return True
+
+    def took(self, partner: str, exchange: int) -> bool:
+        """Whether a parcel came already: its receipt was lost."""
+        seen = self._seen.get(partner)
+        return seen is not None and exchange in seen.ids
 
     def admits(self, round: int, bundle: int) -> bool:
         """Whether a parcel joins now: in a strict round only what was given in it, after the own shares are gone."""
