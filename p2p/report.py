@@ -48,6 +48,7 @@ class StepReport:
     slow: tuple[str, ...]  # too slow too often: not waited for, or paused
     mixing_interval: float  # steps between two own exchanges of one block
     far: tuple[str, ...] = ()  # their models have been far beyond the others' again and again, or not finite
+    rate: float = 0.0  # effective learning rate, from how the own gradient agrees with the swarm's; measured every 20 steps
 
 
 _REPORTED = [field.name for field in fields(StepReport)]

@@ -67,6 +67,7 @@ class Reporter:
             slow=tuple(sorted(map(short, exchange.slow(agent.loop.time())))),
             mixing_interval=self._mixing_interval(),
             far=tuple(sorted(map(short, exchange.far))),
+            rate=agent.task.method.rate if agent.task is not None else 0.0,
         )
 
     def _mixing_interval(self) -> float:

@@ -10,10 +10,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from optim import Algorithm, Kind, Step, Vector
+from optim.rate import effective_rate
 from p2p.errors import ConfigError, StateError
 from p2p.state.mass import Mass
 from p2p.state.shards import Shards
 from p2p.state.sources import HALVES, Source, collect
+
+LOOK = 20
+"""Steps between two looks at the effective learning rate, which reads all gradients once."""
 
 
 class Held:
@@ -58,6 +62,7 @@ class Method:
         self.since = 0  # steps since the last exchange
         self._exchanged = False
         self.due = True
+        self.rate = 0.0  # effective learning rate when last looked at
         self.sources: tuple[Source, ...] = (*collected, *self._held(names))
         """All that is shared: the model's, the optimizers' and the algorithm's."""
 
@@ -77,6 +82,8 @@ class Method:
         for s in self._steps:
             s.lr = float(s.group["lr"])
             s.since, s.due, s.staleness, s.span = self.since, self.due, staleness, span
+        if step % LOOK == 1 and not self._scaled():
+            self.rate = effective_rate(self._steps)
         if not scaled:
             self._call(self.algorithm.before)
 

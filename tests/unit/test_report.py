@@ -47,7 +47,7 @@ def test_a_step_event_holds_the_report(tmp_path: Path, clock: Clock) -> None:
     assert event == {
         "time": 100.0, "event": "step", "seconds": 0.75, "step": 3, "round": 2, "partners": ["aa", "bb"],
         "sent": 100, "received": 200, "staleness": -1.0, "wait": 0.5, "distance": 0.25, "skipped": ["cc"], "slow": [],
-        "mixing_interval": 1.5, "far": [],
+        "mixing_interval": 1.5, "far": [], "rate": 0.0,
     }  # fmt: skip
 
 
