@@ -22,6 +22,8 @@ from optim.staleness import explicit_momentum
 class Async(WithMomentum):
     """`period` counts neighbourhood step times between two own swaps of a block.
 
+    `weight=samples`: of two nodes the one that processes more samples per step moves less, so that the mean weighted by samples
+    per step is kept instead of the plain one; counted are those of the node's own samplers.
     `partners=random` draws each one from the topology's row, instead of a rotation by weight. `target` above 0: the
     optimizer's momentum is what is left of this one after the asynchrony's own (see `staleness`).
     A difference beyond `clip` times the median of the partners' counts less, on both sides alike (0: none does).
@@ -31,6 +33,7 @@ class Async(WithMomentum):
 
     momentum: Literal["shared", "tracked", "local", "quasi-global"] = "tracked"
     partners: Literal["rotating", "random"] = "rotating"
+    weight: Literal["equal", "samples"] = "equal"
     target: float = 0.0
     spread: ClassVar[bool] = False
     """Blocks are due one after another over the period, not all at once."""

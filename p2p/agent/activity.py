@@ -9,6 +9,9 @@ from statistics import median
 
 from p2p.net.messages import Pulse
 
+MEMORY = 0.1
+"""Share of the newest step in the moving mean of samples."""
+
 
 @dataclass(slots=True)
 class Activity:
@@ -43,6 +46,7 @@ class Pace:
     def __init__(self) -> None:
         self.step = 0
         self.span = 1.0  # an own step, in step times of the neighbourhood
+        self.samples = 0.0  # per step, a moving mean; 0 where they are not counted
         self._last: float | None = None
         self._own: deque[float] = deque(maxlen=16)
         self.own = 0.0
@@ -51,7 +55,7 @@ class Pace:
 
     @property
     def pulse(self) -> Pulse:
-        return Pulse(self.step, self.own)
+        return Pulse(self.step, self.own, self.samples)
 
     def stepped(self, step: int, now: float) -> None:
         """The trainer finished a step."""
@@ -60,6 +64,10 @@ class Pace:
             self.own = median(self._own)
             self.span = self.own / around if (around := self.neighbourhood()) else 1.0
         self._last, self.step = now, step
+
+    def worked(self, samples: int) -> None:
+        """The step that is over was taken on so many samples."""
+        self.samples += (samples - self.samples) * (MEMORY if self.samples else 1.0)
 
     def heard(self, partner: str, pulse: Pulse) -> None:
         if 0 < pulse.pace < 1e6:

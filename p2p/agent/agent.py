@@ -71,6 +71,7 @@ class Agent:
         self.post = Post(transport, self._envelope, self.record_of)
         self.requests = Requests(self.post)
         self.work = Works(self.node, config.work, rng, who.incarnation << 20, self.post.send, self._arm)
+        self._worked = 0  # samples, when the last step was over
         self.report: StepReport | None = None
         self._rng = rng
         self._timer: asyncio.TimerHandle | None = None
@@ -310,6 +311,8 @@ class Agent:
     def _stepped(self, step: int, now: float) -> None:
         """On the loop: the trainer finished a step."""
         if self.exchange is not None and self.membership is not None:
+            self._worked, before = self.work.samples, self._worked
+            self.exchange.pace.worked(self._worked - before)
             self.exchange.stepped(step, now)
             self.membership.pulse = self.exchange.pace.pulse
             self._arm()

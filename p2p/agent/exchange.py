@@ -273,8 +273,8 @@ class Swaps:
             if first + bit not in self._absent and not (block.held and block.answered):
                 block.answered = block.held > 0
                 accepted |= 1 << bit
-        held = max((b.held for b in self.blocks[first : first + count]), default=0)
-        return Verdict(accepted, min(weight, self._weight(first, count, held)) if accepted else 0.0)
+        passing = 1 + max((b.held for b in self.blocks[first : first + count]), default=0)
+        return Verdict(accepted, min(weight, self._weight(first, count, passing)) if accepted else 0.0)
 
     def keep(self, partner: str, exchange: int, nbytes: int, answer: object) -> list[object]:
         """Keep an answer until its receipt; returns older ones that had to go because they exceed the partner's credit."""
@@ -292,9 +292,12 @@ class Swaps:
     def _overdue_after(self) -> float:
         return max(self.pace, 2 * self._swap_time)
 
-    def _weight(self, first: int, count: int, opened: int) -> float:
-        """The own limit: 1 / (k + 1) where k own swaps of a block are open, and less for a joiner in its first rounds."""
-        share = 1 / (max(opened, 1) + 1)
+    def _weight(self, first: int, count: int, passing: int) -> float:
+        """The own limit: 1 / (k + 1) for one of k that pass each other, and less for a joiner in its first rounds.
+
+        Two that ask each other at the same moment, each at one half, would only change places.
+        """
+        share = 1 / (passing + 1)
         if not self.ramp:
             return share
         low, high = EASE

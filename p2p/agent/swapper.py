@@ -209,12 +209,13 @@ class Swapper(Carrier):
             self.swaps.answered(answer.exchange, now, mixed=False)
             return
         self._check_weight(answer.weight, opened.weight)
+        self._check_weight(answer.share, 1.0)
         codec, pieces = self._framing.pieces(answer.shard, payload, blocks)
         bounds = self.swaps.bounds(answer.exchange)
         self.swaps.answered(answer.exchange, now, mixed=True)
         for i, piece in pieces:
             limit = Limit(SLACK * bounds[i - opened.first])
-            difference = self.shards.settle(i, piece, codec, answer.weight, answer.pulse.step, limit)
+            difference = self.shards.settle(i, piece, codec, answer.weight, answer.pulse.step, limit, answer.share)
             self.swaps.tally.moved += difference.clipped or not difference.finite
             self._differed(sender, i, difference)
         self.swaps.link(sender).received += payload.nbytes if payload is not None else 0
@@ -260,11 +261,13 @@ class Swapper(Carrier):
         buffer = self._staging.take(self._framing.nbytes([self.shards.blocks[i] for i, _ in pieces], codec))
         mixed: list[Block] = []
         used = 0
+        share, theirs = self._shares(ask.pulse.samples)
         for i, piece in pieces:
             block = self.shards.blocks[i]
             size = codec.nbytes(block.elements, block.dtype)
             limits = self.gate.limit(i), Limit(ask.bounds[i - ask.shard.first])
-            difference = self.shards.answer(i, piece, codec, weight, buffer[used : used + size], ask.pulse.step, limits)
+            out = buffer[used : used + size]
+            difference = self.shards.answer(i, piece, codec, weight, out, ask.pulse.step, limits, share)
             self._differed(sender, i, difference)
             if difference.finite:
                 mixed.append(block)
@@ -273,16 +276,21 @@ class Swapper(Carrier):
             self._staging.give(buffer)
             self._again(sender, route, ask.exchange, None)
             return
-        self._answer(sender, route, ask, codec, mixed, weight, buffer, used)
-
-    def _answer(
-        self, sender: str, route: Route, ask: Ask, codec: Codec, mixed: list[Block], weight: float, buffer: Tensor, used: int
-    ) -> None:
-        """Send the encoded changes, and keep them until the initiator says that it has them."""
         payload = writable(buffer[:used])
         shard = self._framing.describe(ask.shard.first, ask.shard.count, mixed, codec, payload)
         accepted = sum(1 << (b.index - ask.shard.first) for b in mixed)
-        answer = Answer(ask.exchange, accepted, weight, self.pace.pulse, shard)
+        self._answer(sender, route, ask, Answer(ask.exchange, accepted, weight, self.pace.pulse, shard, theirs), buffer, used)
+
+    def _shares(self, theirs: float) -> tuple[float, float]:
+        """Of a change, what this node and the initiator take: who has more samples per step moves less."""
+        own = self.pace.samples
+        if self._algorithm.weight != "samples" or not (own > 0 and 0 < theirs < math.inf):
+            return 1.0, 1.0
+        return min(1.0, theirs / own), min(1.0, own / theirs)
+
+    def _answer(self, sender: str, route: Route, ask: Ask, answer: Answer, buffer: Tensor, used: int) -> None:
+        """Send the encoded changes, and keep them until the initiator says that it has them."""
+        payload = writable(buffer[:used])
         self.swaps.link(sender).received += used
         self.swaps.link(sender).sent += used
         kept = Kept(answer, buffer, used, self.post.answer(route, answer, payload))

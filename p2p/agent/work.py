@@ -31,6 +31,7 @@ class Works:
         arm: Callable[[], None],
     ) -> None:
         self.all: list[Leases] = []
+        self.samples = 0  # used so far
         self._node, self._config, self._rng, self._version = node, config, rng, version
         self._send, self._arm = send, arm
         self._members: tuple[str, ...] = ()
@@ -141,6 +142,7 @@ class Works:
 
     def progress(self, leases: Leases, samples: int, chunks: Sequence[int]) -> None:
         """See Leases.progress; a plain call, for `call_soon_threadsafe`."""
+        self.samples += samples
         leases.progress(samples, chunks, self._now())
         self._news.set()
         self._arm()

@@ -68,10 +68,11 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """A node's progress, in a few bytes: its step, and its seconds per step (0 where not known yet)."""
+    """A node's progress, in a few bytes: its step, its seconds and samples per step (0 where not known)."""
 
     step: int
     pace: float
+    samples: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +258,17 @@ class Reask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The change for the accepted blocks (bit i: block first + i); none accepted means declined."""
+    """The change for the accepted blocks (bit i: block first + i); none accepted means declined.
+
+    The initiator takes a `share` of it, all but where it has seen more samples (see Async).
+    """
 
     exchange: int
     accepted: int
     weight: float
     pulse: Pulse
     shard: Shard
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

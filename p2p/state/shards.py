@@ -170,13 +170,21 @@ class Shards:
         return self._norms[index]
 
     def answer(
-        self, index: int, data: Tensor, codec: Codec, weight: float, out: Tensor, step: int, limits: Sequence[Limit] = ()
+        self,
+        index: int,
+        data: Tensor,
+        codec: Codec,
+        weight: float,
+        out: Tensor,
+        step: int,
+        limits: Sequence[Limit] = (),
+        share: float = 1.0,
     ) -> Difference:
         """Mix a partner's block (of its step `step`) into the gossip copy, and write to `out` what settles it there.
 
         Linear kinds: d = (y - s) * weight, encoded once; its decoded form is added here and will be subtracted there, and
         beyond one of the `limits` (this node's, and its partner's) it counts less on both sides alike. Others: the own value
-        before mixing.
+        before mixing. This node takes a `share` of the change.
         """
         block = self.blocks[index]
         with self._locks[index]:
@@ -193,15 +201,17 @@ class Shards:
                 data = out[i * size : (i + 1) * size]
                 if kind.linear:
                     codec.encode(d.mul_(weight * scale), data)
-                    s.add_(codec.decode(data, room))
+                    s.add_(codec.decode(data, room), alpha=share)
                 else:
                     codec.encode(s, data)
-                    self._join(block, kind, s, y, weight * scale, step)
+                    self._join(block, kind, s, y, weight * scale * share, step)
             self._touched[index] = True
             return Difference(squared, clipped=scale < 1)
 
-    def settle(self, index: int, data: Tensor, codec: Codec, weight: float, step: int, limit: Limit = UNLIMITED) -> Difference:
-        """Join the answer of a partner (at its step `step`) to an own swap of weight `weight`.
+    def settle(
+        self, index: int, data: Tensor, codec: Codec, weight: float, step: int, limit: Limit = UNLIMITED, share: float = 1.0
+    ) -> Difference:
+        """Join a `share` of the answer of a partner (at its step `step`) to an own swap of weight `weight`.
 
         Beyond the limit, which the partner was told and should have kept, a change counts less: the mean moves.
         """
@@ -217,10 +227,10 @@ class Shards:
                 scale = limit.scale(apart, own)
                 squared += apart
                 if kind.linear:
-                    s.sub_(y, alpha=scale)
+                    s.sub_(y, alpha=scale * share)
                     clipped = clipped or scale < 1
                 else:
-                    self._join(block, kind, s, y, weight * scale, step)
+                    self._join(block, kind, s, y, weight * scale * share, step)
             self._touched[index] = True
             return Difference(squared, clipped=clipped)
 

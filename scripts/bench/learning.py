@@ -26,6 +26,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import nn
 
+import optim
 from p2p.config import LAN, ExchangeConfig
 from p2p.net.physics import Line, Underlay
 from p2p.sim.compute import Paced
@@ -35,7 +36,7 @@ from p2p.units import bandwidth
 
 NODES, STEP, SLOW, MODEL = 8, 0.15, 5.0, 100e6
 GOAL = 0.95
-BLOCK = 4096  # bytes, of a model of 19 KB
+SWAPPED, PUSHED = 1024, 4096  # bytes of a block, of a model of 19 KB: 5 MB where swaps pass each other, else 21 MB
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,7 @@ def simulated(method: Method, world: World, seed: int) -> Outcome:
     assert method.algorithm is not None
     digits = work(method, world, seed)
     size = sum(p.numel() for p in digits.model(0).parameters()) * 4
+    swaps = optim.make(method.algorithm).exchange == "swap"
     swarm = SimulatedSwarm(
         NODES,
         seed=seed,
@@ -169,7 +171,7 @@ def simulated(method: Method, world: World, seed: int) -> Outcome:
         workload=digits,
         compute=compute(world, seed),
         underlay=Underlay(seed, access=Line(latency=0.0005, bandwidth=world.bandwidth)),
-        config=replace(LAN, exchange=scaled(MODEL / size)),
+        config=replace(LAN, exchange=scaled(MODEL / size, SWAPPED if swaps else PUSHED)),
         scale=MODEL / size,
         sample=1.0,
     )
@@ -182,10 +184,10 @@ def simulated(method: Method, world: World, seed: int) -> Outcome:
     return Outcome(until, steps * until / world.seconds, last.average, last.nodes, sent * MODEL / size / 1e6)
 
 
-def scaled(scale: float) -> ExchangeConfig:
-    """Credits as they would be for the larger model; a block is 21 MB of it, and a message carries one."""
-    start, most = (max(int(credit / scale), BLOCK) for credit in (LAN.exchange.credit_start, LAN.exchange.credit_max))
-    return replace(LAN.exchange, block_bytes=BLOCK, message_bytes=BLOCK, credit_start=start, credit_max=most)
+def scaled(scale: float, block: int) -> ExchangeConfig:
+    """Credits as they would be for the larger model, and one block in each message."""
+    start, most = (max(int(credit / scale), 4 * block) for credit in (LAN.exchange.credit_start, LAN.exchange.credit_max))
+    return replace(LAN.exchange, block_bytes=block, message_bytes=block, credit_start=start, credit_max=most)
 
 
 def outcome(method: Method, world: World, seed: int) -> Outcome:
@@ -217,7 +219,7 @@ def main() -> None:
     parser.add_argument("--split", choices=("sorted", "shuffled"), help="else both")
     parser.add_argument("--slow", type=float, help="factor of node 0; else 1 and 5")
     parser.add_argument("--bandwidth", default="1gbit", help="of each node's line")
-    parser.add_argument("--seconds", type=float, default=90.0, help="virtual ones")
+    parser.add_argument("--seconds", type=float, default=80.0, help="virtual ones")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")
     given = parser.parse_args()

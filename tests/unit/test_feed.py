@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -56,6 +57,20 @@ def test_epochs_are_numbered_and_whole(trainers: list[Trainer]) -> None:
     assert all(sorted(seen) == list(range(LENGTH)) for seen in found.values())
     assert trainer.node.epoch == 3
     assert list(trainer.node.epochs(3)) == []
+
+
+def test_the_samples_of_a_step_are_told_to_partners(trainers: list[Trainer]) -> None:
+    """Where `weight=samples`, mixing follows them."""
+    trainer = trainers[0]
+    data = loader(trainer)
+    for _ in trainer.node.epochs(1):
+        trainer.train(data)
+    exchange = trainer.node._agent.exchange
+    assert exchange is not None
+    deadline = time.monotonic() + 10
+    while exchange.pace.pulse.samples == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert 7 < exchange.pace.pulse.samples <= 8
 
 
 def test_two_samplers_share_an_epochs_number(trainers: list[Trainer]) -> None:

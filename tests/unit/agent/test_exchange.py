@@ -238,7 +238,14 @@ def test_own_swaps_that_are_open_lower_the_responders_limit_too() -> None:
     swaps, now = practised(2.5)
     for step in range(3):
         opened(swaps, now + step)
-    assert swaps.asked("a", 1, 0, 1, 0.5).weight == 0.25
+    assert swaps.asked("a", 1, 0, 1, 0.5).weight == 1 / 5
+
+
+def test_two_that_ask_each_other_at_once_meet_instead_of_changing_places() -> None:
+    one, other = machine(), machine()
+    mine, theirs = opened(one, 0.0)[0], opened(other, 0.0)[0]
+    crossed = [at.asked("a", 1, 0, 1, swap.weight).weight for at, swap in ((other, mine), (one, theirs))]
+    assert crossed == [1 / 3, 1 / 3]
 
 
 @pytest.mark.parametrize(("done", "weight"), [(0, 0.125), (1, 0.1875), (3, 0.3125), (6, 0.5), (9, 0.5)])

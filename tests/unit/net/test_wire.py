@@ -78,7 +78,7 @@ def test_the_table_holds_every_message() -> None:
 
 def test_the_layout_is_fixed() -> None:
     assert wire.encode(ENVELOPE, ASK) == raw(
-        30, (7, 0.5, (100, 0.25), (1, 2, 3), (0.5, 0.0), (3, 4, 0, "none", "float32", 262_144, SHARD.checksum))
+        30, (7, 0.5, (100, 0.25, 0.0), (1, 2, 3), (0.5, 0.0), (3, 4, 0, "none", "float32", 262_144, SHARD.checksum))
     )
     assert wire.encode(ENVELOPE, SnapshotRequest(True)) == raw(20, (True,))
     assert wire.encode(ENVELOPE, Knock(1)) == raw(1, (1,))
@@ -123,8 +123,8 @@ REFUSED = [
     ("a str in an array of ints", raw(34, ((5, "x"),)), None, "value"),
     ("a str for a record", raw(14, (("x", ()),)), None, "value"),
     ("a number for a record", raw(14, (((1,), ()),)), None, "value"),
-    ("not a number", raw(11, (1, (1, math.nan), ((), ()))), None, "value"),
-    ("infinite", raw(11, (1, (1, -math.inf), ((), ()))), None, "value"),
+    ("not a number", raw(11, (1, (1, math.nan, 0.0), ((), ()))), None, "value"),
+    ("infinite", raw(11, (1, (1, -math.inf, 0.0), ((), ()))), None, "value"),
     ("a short swarm id", raw(13, (1,), envelope=(b"s", ENVELOPE.node, 1, 1)), None, "value"),
     ("a node id that is none", raw(13, (1,), envelope=(ENVELOPE.swarm, "G" * 32, 1, 1)), None, "value"),
     ("a node id with a line's end", raw(13, (1,), envelope=(ENVELOPE.swarm, "a" * 31 + "\n", 1, 1)), None, "value"),
