@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 
 from p2p.agent import comeback, terms
+from p2p.agent.bell import Bell
 from p2p.agent.checkup import Checkup
 from p2p.agent.donor import Donor
 from p2p.agent.entrance import Door, Entrance, present
@@ -30,7 +31,7 @@ from p2p.agent.transfer import Take, Transfer, Watch, candidates, collect, pull
 from p2p.agent.view import View, member_of
 from p2p.agent.work import Works
 from p2p.config import Config
-from p2p.errors import ClosedError, WireError
+from p2p.errors import WireError
 from p2p.net.keys import verify_record
 from p2p.net.messages import Contract, Envelope, Phase, Record, SnapshotOffer
 from p2p.net.transport import Route, Transport
@@ -87,6 +88,7 @@ class Agent:
     async def open(self) -> None:
         """Bind. Raises ListenError."""
         self.loop = asyncio.get_running_loop()
+        self._bell = Bell(self.loop, self._stepped)
         await self.transport.start(self)
 
     async def knock(self, addresses: Sequence[str]) -> Door:
@@ -273,10 +275,8 @@ class Agent:
     def settle(self) -> StepReport:
         """The step is over."""
         self.report = self._reporter.report()
-        try:
-            self.loop.call_soon_threadsafe(self._stepped, self.step_count, self.loop.time())
-        except RuntimeError:  # the loop is closed: another thread left meanwhile
-            raise ClosedError("the node has left the swarm") from None
+        assert self.exchange is not None
+        self._bell.ring(self.step_count, self.loop.time(), self.exchange.patience)
         return self.report
 
     @property
@@ -319,6 +319,7 @@ class Agent:
 
     def _tick(self) -> None:
         self._timer = None
+        self._bell.answer()
         now = self.loop.time()
         if self.membership is None or self.exchange is None:
             return

@@ -56,6 +56,9 @@ class Held:
 class MassPusher(Carrier):
     """The exchange of push-sum. The trainer calls `offer` and `settle`; the agent's loop calls all else."""
 
+    patience = 0.0
+    """As of Pusher."""
+
     def __init__(self, shards: Mass, algorithm: PushSum, config: Config, post: Post, metrics: Metrics, first_id: int) -> None:
         super().__init__(shards, post, metrics, 0.0, PUSHED)  # no gate: what is clipped would be lost
         self.shards = shards

@@ -53,6 +53,8 @@ class Pusher(Carrier):
     """The exchange of synchronous algorithms. The trainer calls `offer` and `settle`; the agent's loop calls all else."""
 
     waits = True
+    patience = 0.0
+    """Seconds that the loop may hear late of a step: what the step published leaves with it."""
 
     def __init__(
         self, shards: Shards, algorithm: Synchronous, config: Config, post: Post, metrics: Metrics, first_id: int

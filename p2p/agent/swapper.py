@@ -44,6 +44,8 @@ class Swapper(Carrier):
     """The exchange of asynchronous algorithms: no step waits. The trainer calls `offer`; the agent's loop calls all else."""
 
     waits = False
+    patience = 0.01
+    """Seconds that the loop may hear late of a step: swaps go by the clock, a step only corrects their pace."""
 
     def __init__(
         self, shards: Shards, algorithm: Async, config: ExchangeConfig, post: Post, metrics: Metrics, first_id: int
