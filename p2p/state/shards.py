@@ -219,11 +219,15 @@ class Shards:
         with self._locks[index]:
             own = self._copy.piece(block)
             theirs = codec.decode(data, self._scratch(0, own))
-            if math.isnan(squared_norm(theirs)):
+            norm = squared_norm(theirs)
+            if math.isnan(norm):
                 return Difference(0.0, self._nonfinite(block, theirs))
             squared, clipped = 0.0, False
             for kind, (s, y) in columns(block, own, theirs):
-                apart = self._apart(kind, s, y) / (weight * weight if kind.linear else 1.0)
+                if kind.linear:  # it is a change, most often all that came
+                    apart = (norm if y is theirs else squared_norm(y)) / (weight * weight)
+                else:
+                    apart = self._apart(kind, s, y)
                 scale = limit.scale(apart, own)
                 squared += apart
                 if kind.linear:
@@ -235,8 +239,6 @@ class Shards:
             return Difference(squared, clipped=clipped)
 
     def _apart(self, kind: Kind, own: Tensor, theirs: Tensor) -> float:
-        if kind.linear:
-            return squared_norm(theirs)  # it is a change
         return squared_norm(torch.sub(theirs, own, out=self._scratch(1, own))) if kind is not Kind.NEWEST else 0.0
 
     def _join(self, block: Block, kind: Kind, own: Tensor, theirs: Tensor, weight: float, step: int) -> None:
