@@ -81,6 +81,7 @@ class Tally:
 
 FULL = 0.01  # seconds before a connection without room is tried again
 RECEIPTS = 1024  # that one message carries
+BESIDE = 1 / 8  # of a joiner's blocks that came, so many bytes are swapped while the others come: the download goes first
 EASE = (1 / 8, 1 / 2)  # a joiner's weight limit, at first and in the end
 
 
@@ -103,6 +104,7 @@ class Swaps:
         self.ramp = 0  # rounds over which a joiner's weight limit rises; 0 for none
         self.closing = False
         self._absent: set[int] = set()  # their state is still on its way: they take no part
+        self._budget = math.inf  # bytes that may be swapped while others are on their way
         self._next = first_id
         self._open: dict[int, Open] = {}  # in order of opening
         self._times: deque[float] = deque(maxlen=64)
@@ -134,7 +136,7 @@ class Swaps:
 
     def await_state(self, ramp: int) -> None:
         """The blocks are a joiner's, and not there yet; each one's weight limit will rise over so many rounds of its own."""
-        self.ramp = ramp
+        self.ramp, self._budget = ramp, 0.0
         self._absent = set(range(len(self.blocks)))
         self._due.clear()
         self._waiting.clear()
@@ -143,6 +145,7 @@ class Swaps:
         """These blocks are there (None: all), and take part from now on."""
         came = self._absent & set(blocks) if blocks is not None else self._absent
         self._absent = self._absent - came
+        self._budget = self._budget + BESIDE * sum(self.blocks[i].nbytes for i in came) if self._absent else math.inf
         for i in came:
             heapq.heappush(self._due, (self.blocks[i].due, i))
 
@@ -340,11 +343,13 @@ class Swaps:
         limit = self.limit
         for i in list(self._pop_due(now)):
             block = self.blocks[i]
-            partner = None if block.held >= limit else block.choose(self.row, self._serving(block, planned, busy, now))
+            able = block.held < limit and block.nbytes <= self._budget
+            partner = block.choose(self.row, self._serving(block, planned, busy, now)) if able else None
             if partner is None:
                 self._waiting.add(i)
                 continue
             planned[partner] = planned.get(partner, 0) + block.nbytes
+            self._budget -= block.nbytes
             yield i, partner
 
     def _spread(self, now: float) -> None:

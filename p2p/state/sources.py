@@ -6,6 +6,7 @@ Both may replace a tensor at any time (`load_state_dict`, `param.data = ...`), s
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -134,23 +135,27 @@ def _buffers(model: nn.Module) -> Iterator[ModelSource]:
 
 def _untied(sources: Sequence[ModelSource]) -> set[ModelSource]:
     """The sources less those that name an earlier one's memory again."""
-    owners: dict[int, Tensor] = {}
-    seen: set[tuple[object, ...]] = set()
-    kept: set[ModelSource] = set()
+    kept: dict[tuple[object, ...], ModelSource] = {}
     for source in sources:
         tensor = source.create()
-        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if place not in seen:
-            seen.add(place)
-            kept.add(source)
+        kept.setdefault((tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()), source)
+    storages = Counter(source.create().untyped_storage().data_ptr() for source in kept.values())
+    owners: dict[int, Tensor] = {}
+    for source in kept.values():
+        tensor = source.create()
+        _refuse_expanded(source.name, tensor)
+        if storages[tensor.untyped_storage().data_ptr()] > 1:  # a map of its bytes is as large as the storage
             _claim(source.name, tensor, owners)
-    return kept
+    return set(kept.values())
+
+
+def _refuse_expanded(name: str, tensor: Tensor) -> None:
+    if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        raise StateError(f"{name} is an expanded view, several of its elements are one: register {name}.contiguous() instead")
 
 
 def _claim(name: str, tensor: Tensor, owners: dict[int, Tensor]) -> None:
-    """Mark the bytes of `tensor` as owned, per storage; raises `StateError` where some are already, or serve twice."""
-    if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
-        raise StateError(f"{name} is an expanded view, several of its elements are one: register {name}.contiguous() instead")
+    """Mark the bytes of `tensor` as owned, per storage; raises `StateError` where some are already."""
     storage, size = tensor.untyped_storage(), tensor.element_size()
     if storage.data_ptr() not in owners:
         owners[storage.data_ptr()] = torch.zeros(storage.nbytes(), dtype=torch.bool)

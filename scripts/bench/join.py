@@ -13,7 +13,6 @@ import asyncio
 import multiprocessing
 import secrets
 import time
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.synchronize import Event
@@ -44,7 +43,7 @@ def main() -> None:
         address = here.recv()
         members.append((process, here))
     time.sleep(2)
-    joins = [join(secret, address, args.megabytes, args.donors) for _ in range(args.joins)]
+    joins = [join(secret, address, args.megabytes) for _ in range(args.joins)]
     stop.set()
     steps = [here.recv() for _, here in members]
     for process, _ in members:
@@ -88,12 +87,11 @@ def member(pipe: Connection, stop: Event, secret: bytes, peer: str, megabytes: i
     pipe.send(steps)
 
 
-def join(secret: bytes, address: str, megabytes: int, donors: int) -> tuple[float, float, float]:
+def join(secret: bytes, address: str, megabytes: int) -> tuple[float, float, float]:
     """When it began and ended, and how long it took."""
     model, optimizer = network(megabytes)
-    config = replace(p2p.LAN, join=replace(p2p.LAN.join, donors=donors))
     began, started = time.time(), time.perf_counter()
-    node = p2p.join(model, optimizer, secret=secret, peers=address, listen="tcp://127.0.0.1:0", config=config, join_timeout=60)
+    node = p2p.join(model, optimizer, secret=secret, peers=address, listen="tcp://127.0.0.1:0", join_timeout=60)
     seconds = time.perf_counter() - started
     ended = time.time()
     node.close()

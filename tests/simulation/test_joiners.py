@@ -74,7 +74,7 @@ def training(swarm: Make, *faults: Fault) -> SimulatedSwarm:
         workload=Drifting(size=SIZE // 4),
         compute=Paced(mean=0.1, variation=0.1),
         underlay=Underlay(hosts={f"n{i}": line for i in range(6)}),
-        config=replace(LAN, exchange=replace(LAN.exchange, message_bytes=256 * KIB)),
+        config=replace(LAN, exchange=replace(LAN.exchange, block_bytes=32 * KIB, message_bytes=256 * KIB)),
         faults=faults,
     )
     return made.run(seconds=3.0, quiet=1.0)
