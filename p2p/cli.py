@@ -1,4 +1,4 @@
-"""The command `starlings`: launch, join, status, doctor, topology, simulate.
+"""The command `starlings`: launch, join, status, doctor, topology, simulate, plan.
 
 What can be checked without torch is checked here first: script, address, secret, names. Errors that are raised on
 purpose end in one line and exit code 2.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from p2p import simulate_cli, topology_cli
+from p2p import plan_cli, simulate_cli, topology_cli
 from p2p.errors import ConfigError, StarlingsError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ app = typer.Typer(
 )  # fmt: skip
 app.add_typer(topology_cli.app, name="topology")
 app.command()(simulate_cli.simulate)
+app.command()(plan_cli.plan)
 
 
 def main() -> None:

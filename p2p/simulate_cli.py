@@ -119,7 +119,7 @@ def _run(scenarios: Sequence[Scenario], plot: Path | None, jobs: int) -> tuple[l
         from p2p.sim.plot import ready
 
         ready(plot)
-    with _quiet(), _interrupt() as interrupted, Bars(len(scenarios)) as bars:
+    with quiet(), _interrupt() as interrupted, Bars(len(scenarios)) as bars:
 
         def watch(scenario: Scenario, look: Look) -> bool:
             bars.show(scenario, look)
@@ -145,7 +145,7 @@ def _interrupt() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """What simulated nodes would warn their users of is in the table's notes."""
     logger = logging.getLogger("starlings")
     before = logger.level

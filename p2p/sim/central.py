@@ -49,6 +49,11 @@ class Worker:
     def lives(self) -> bool:
         return self.life in (Life.TRAINING, Life.DONE)
 
+    @property
+    def exchanged(self) -> float:
+        """Exchanges so far."""
+        return self.steps
+
     def gradients(self) -> Gradients:
         return [p.grad.clone() for p in self.model.parameters() if p.grad is not None]
 

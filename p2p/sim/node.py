@@ -32,6 +32,11 @@ from topology import spec_of as topology_spec
 SWARM = swarm_id(None, "simulated")
 
 
+def identity(seed: int, index: int) -> Identity:
+    """Of node number `index` in the run with this seed."""
+    return Identity.from_seed(blake2b(f"{seed}/{index}".encode(), digest_size=32).digest())
+
+
 class Life(StrEnum):
     """Where a node is in its life."""
 
@@ -112,6 +117,11 @@ class SimulatedNode:
         """Steps between two own exchanges of one block, as last reported."""
         return self.reports[-1].mixing_interval if self.reports else 0.0
 
+    @property
+    def exchanged(self) -> float:
+        """Own exchanges of each block so far."""
+        return sum(1 / report.mixing_interval for report in self.reports if report.mixing_interval)
+
     def record(self) -> Record:
         """What the node says of itself, for those to whom it is given at the start."""
         return self.agent.record(self._task().contract, Phase.TRAINING)
@@ -181,9 +191,8 @@ class SimulatedNode:
     # --- inside ---
 
     def _who(self, site: str) -> Who:
-        seed = blake2b(f"{self._setting.seed}/{self.index}".encode(), digest_size=32).digest()
         incarnation = int(asyncio.get_running_loop().time() * 1000) + 1
-        return Who(Identity.from_seed(seed), incarnation, SWARM, site)
+        return Who(identity(self._setting.seed, self.index), incarnation, SWARM, site)
 
     def _rng(self) -> random.Random:
         return random.Random(f"{self._setting.seed}/agent/{self.index}")

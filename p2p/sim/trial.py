@@ -71,6 +71,8 @@ class Result:
     interval: float
     """Steps between two exchanges of one piece of the model, median over the nodes' last steps; above 3, sorted data is
     learned slowly."""
+    swaps: float
+    """Own exchanges of each piece a second, mean over the nodes."""
     complete: bool = True
     """False if it was stopped before its end."""
 
@@ -105,6 +107,7 @@ class Result:
             "steps_per_second": self.rate,
             "waiting": self.waiting,
             "mixing_interval": self.interval,
+            "exchanges_per_second": self.swaps,
             "bytes": {"lan": self.inside, "wan": self.between},
             "loss": self.last.loss,
             "accuracy": self.last.accuracy,
@@ -214,6 +217,7 @@ class Watch:
             looks=tuple(self._looks),
             faults=tuple(map(str, self._world.schedule.fired)),
             interval=statistics.median(node.interval for node in nodes),
+            swaps=statistics.mean(node.exchanged for node in nodes) / (self._looks[-1].time or 1.0),
             complete=not self._stopped,
         )
 

@@ -100,6 +100,7 @@ def test_the_library_never_prints(path: Path) -> None:
         "p2p.cli",
         "p2p.topology_cli",
         "p2p.simulate_cli",
+        "p2p.plan_cli",
         "p2p.zygote",
         "topology.analysis",
     }:  # what these do is to print

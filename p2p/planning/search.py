@@ -1,0 +1,176 @@
+"""Which topology, algorithm, period and number of nodes: all are tried on the model, the best ones on the simulator.
+
+    offer = Offer(price=2.5, preemptions=0.05)
+    found = plan({"nodes": [8, 16], "wan": "100mbit,40ms", "sites": 2, "until": "loss=0.05,time=1h"}, offer)
+
+The stand-in for learning is a quadratic for each node, with minima far apart (unlike data). How much sooner n nodes are there
+than fewer, each with as much work a step, is an assumption: `Offer.scaling`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from p2p.errors import ConfigError
+from p2p.planning.model import MODELLED, Prediction, predict
+from p2p.sim.pool import simulate_all
+from p2p.sim.reading import scenarios
+from p2p.sim.scenario import Scenario
+from p2p.sim.trial import Result, check
+
+TOPOLOGIES = ("one-peer-exponential", "base:k=1", "ring", "regular:degree=4", "complete")
+SITED = ("two-level:inside=complete,every=8", "adaptive")
+ALGORITHMS = ("async", "gossip:deadline=off", "gossip:deadline=off,overlap=yes")
+PERIODS = (1, 2, 4, 8)
+PROBES = 3
+SUSPICION = 10.0
+"""Seconds for which a synchronous round may wait for a node that is gone: MembershipConfig.suspicion_floor."""
+CANDIDATES_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What machines cost, and how often they are taken away."""
+
+    price: float = 1.0
+    """Of one node for an hour."""
+    preemptions: float = 0.0
+    """Of one node in an hour."""
+    recovery: float = 60.0
+    """Seconds until a node that was taken away is replaced."""
+    scaling: float = 1.0
+    """n times the nodes need n ** -scaling of the steps. 1 where the noise of single batches is what takes long (Lian et al.,
+    2017), 0 where it is not."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.price < 1e6 and 0 <= self.preemptions < 1e3 and 0 <= self.recovery < 1e6 and 0 <= self.scaling <= 1):
+            raise ConfigError(f"{self} can't be: none of it is negative, and scaling is 1 at most")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to do it. Seconds and cost are expected ones, preemptions included; bytes are those of all nodes."""
+
+    scenario: Scenario
+    prediction: Prediction
+    seconds: float
+    cost: float
+    nbytes: float
+    simulated: float | None = None
+    """Seconds to the target on the simulator, without preemptions and scaling, to be held against `prediction.seconds`."""
+
+    @property
+    def error(self) -> float | None:
+        """The model's, as a share of what was simulated; None where nothing was."""
+        return None if self.simulated is None else self.prediction.seconds / self.simulated - 1
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """The settings that were searched for, as `scenarios` and `launch` take them."""
+        return {"nodes": self.scenario.nodes, "topology": self.scenario.topology, "algorithm": self.scenario.algorithm}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return self.choice | {
+            "seconds": self.seconds, "cost": self.cost, "bytes": self.nbytes,
+            "model": self.prediction.seconds, "simulated": self.simulated, "error": self.error,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`front`: nothing else is better in all of time, cost and bytes. `probes`: rows of it that were simulated as well."""
+
+    front: tuple[Row, ...]
+    probes: tuple[Row, ...]
+    tried: int
+    refused: tuple[str, ...]
+    """Topologies that can't take the number of nodes, and the like."""
+
+
+def plan(
+    settings: Mapping[str, Any], offer: Offer = Offer(), verify: Callable[[Sequence[Scenario]], list[Result]] = simulate_all
+) -> Plan:  # fmt: skip
+    """Settings are those of a scenario; nodes, topology and algorithm may be lists, and what is missing is searched.
+
+    Raises ConfigError where nothing reaches the target.
+    """
+    found, refused = candidates(settings)
+    fewest = min(scenario.nodes for scenario in found)
+    rows = [row(scenario, predict(scenario), offer, fewest) for scenario in found]
+    front = pareto([one for one in rows if one.seconds < float("inf")])
+    if not front:
+        raise ConfigError(f"none of {len(rows)} ways reaches the target; give until a larger loss, or more time")
+    probes = _probes(front)
+    measured = {run.scenario: run.reached for run in verify([one.scenario for one in probes])}
+    front = [replace(one, simulated=measured.get(one.scenario)) for one in front]
+    return Plan(tuple(front), tuple(one for one in front if one.scenario in measured), len(rows), tuple(refused))
+
+
+def candidates(settings: Mapping[str, Any]) -> tuple[list[Scenario], list[str]]:
+    """All that go together, and why others don't."""
+    given = {name.replace("_", "-"): value for name, value in settings.items()}
+    given.setdefault("workload", "quadratic")
+    sited = int(given.get("sites", 1)) > 1
+    nodes = _several(given.pop("nodes", 8))
+    topologies = _several(given.pop("topology", TOPOLOGIES + (SITED if sited else ())))
+    algorithms = _several(given.pop("algorithm", [_every(name, period) for name in ALGORITHMS for period in PERIODS]))
+    found: list[Scenario] = []
+    refused: dict[str, None] = {}
+    for n, graph, algorithm in product(nodes, topologies, algorithms):
+        (scenario,) = scenarios(given | {"nodes": n, "topology": graph, "algorithm": algorithm})
+        try:
+            check(scenario)
+        except ConfigError as error:
+            refused[str(error)] = None
+            continue
+        found.append(scenario)
+    if not found:
+        raise ConfigError(next(iter(refused)))
+    if len(found) > CANDIDATES_MAX:
+        raise ConfigError(f"{len(found)} ways are more than {CANDIDATES_MAX}; name fewer topologies, algorithms or nodes")
+    return found, [*refused]
+
+
+def row(scenario: Scenario, prediction: Prediction, offer: Offer, fewest: int) -> Row:
+    """What a prediction costs on these machines."""
+    scaled = (fewest / scenario.nodes) ** offer.scaling
+    waits = 0.0 if scenario.algorithm.startswith("async") else SUSPICION * scenario.nodes
+    lost = offer.preemptions / 3600 * (offer.recovery + waits)
+    seconds = prediction.seconds * scaled * (1 + lost)
+    return Row(scenario, prediction, seconds, seconds / 3600 * scenario.nodes * offer.price, prediction.nbytes * scaled)
+
+
+def pareto(rows: Sequence[Row]) -> list[Row]:
+    """Those to which no other is at least equal in time, cost and bytes and better in one; by time."""
+    front: list[Row] = []
+    for one in sorted(rows, key=_figures):
+        if not any(all(a <= b for a, b in zip(_figures(other), _figures(one), strict=True)) for other in front):
+            front.append(one)
+    return front
+
+
+def _figures(one: Row) -> tuple[float, float, float]:
+    return one.seconds, one.cost, one.nbytes
+
+
+def _probes(front: Sequence[Row]) -> list[Row]:
+    """The soonest, the cheapest, the one with the fewest bytes; else the next ones in time."""
+    best = [min(front, key=lambda one, number=number: _figures(one)[number]) for number in range(PROBES)]  # type: ignore[misc]
+    return list({id(one): one for one in (*best, *front)}.values())[:PROBES]
+
+
+def _every(algorithm: str, period: int) -> str:
+    if period == 1:
+        return algorithm
+    return f"{algorithm}{',' if ':' in algorithm else ':'}period={period}"
+
+
+def _several(value: object) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+__all__ = ["MODELLED", "Offer", "Plan", "Row", "plan"]
