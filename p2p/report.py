@@ -54,6 +54,11 @@ class StepReport:
 _REPORTED = [field.name for field in fields(StepReport)]
 
 
+def step_fields(report: StepReport, seconds: float) -> dict[str, object]:
+    """Of a step event."""
+    return {"seconds": seconds, **{name: getattr(report, name) for name in _REPORTED}}
+
+
 class EventLog:
     """Appends events to `path` as JSON lines; `None` discards them.
 
@@ -82,7 +87,7 @@ class EventLog:
 
     def step(self, report: StepReport, seconds: float) -> None:
         """Buffers a step event; `seconds` is how long the whole step took."""
-        self.write("step", seconds=seconds, **{name: getattr(report, name) for name in _REPORTED})
+        self.write("step", **step_fields(report, seconds))
 
     def flush(self) -> None:
         """Writes what is buffered, at most once per FLUSH_INTERVAL: cheap to call at every step."""

@@ -152,7 +152,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _advance(self) -> None:
         """Go to the moment of the next timer, and make all timers of that moment ready."""
         timers, ready = self._timers, self._ready
-        self._drop_cancelled_head()
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+            self._cancelled -= 1
         if not timers:
             raise Deadlock(self._waiting())
         if timers[0][0] > self._now:
@@ -161,11 +163,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
             timer = heapq.heappop(timers)[2]
             timer._scheduled = False  # type: ignore[attr-defined]
             ready.append(timer)
-
-    def _drop_cancelled_head(self) -> None:
-        while self._timers and self._timers[0][2].cancelled():
-            heapq.heappop(self._timers)
-            self._cancelled -= 1
 
     def _holds(self, handle: Handle) -> bool:
         process: Process | None = handle._context.get(_process)  # type: ignore[attr-defined]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
@@ -126,8 +127,8 @@ class SimulatedSwarm:
         assert isinstance(loop, VirtualLoop)
         self._loop, self._changed = loop, asyncio.Event()
         loop.set_exception_handler(self._failed)
-        await self._found()
-        gc.freeze()  # thousands of objects that stay: nothing to be gained by looking at them again and again
+        with _standing():
+            await self._found()
         self.schedule.arm()
         for node in self.nodes:
             self._spawn(node, node.live(self._steps))
@@ -263,7 +264,7 @@ class SimulatedSwarm:
         )
 
     def _observe(self, text: str) -> None:
-        self.journal.write("world", text, {})
+        self.journal.write("world", text)
 
     def names(self, ids: Iterable[str]) -> list[str]:
         """The names that go with node ids."""
@@ -364,6 +365,19 @@ class SimulatedSwarm:
         node.leaving = True
         if node.life is Life.DONE:
             self._spawn(node, node.leave())
+
+
+@contextmanager
+def _standing() -> Iterator[None]:
+    """What is made inside stays, hundreds of thousands of objects: the collector need not look at them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
 
 
 def _setting(
