@@ -86,6 +86,16 @@ AlgorithmName = Annotated[
     str | None, typer.Option("--algorithm", envvar="STARLINGS_ALGORITHM", help="How they mix: async, gossip ...")
 ]
 Site = Annotated[str | None, typer.Option(envvar="STARLINGS_SITE", help="The datacenter, as a label.")]
+Codec = Annotated[
+    str | None,
+    typer.Option(envvar="STARLINGS_CODEC", help="How blocks travel: raw, int8, auto; between sites alone: eu:us=low-rank:1."),
+]
+Uplink = Annotated[str | None, typer.Option(envvar="STARLINGS_UPLINK", help="What leaves each node at most: 20mbit.")]
+Downlink = Annotated[str | None, typer.Option(envvar="STARLINGS_DOWNLINK", help="What enters each node at most.")]
+Wan = Annotated[
+    list[str] | None,
+    typer.Option(envvar="STARLINGS_WAN", help="Between two sites at most, each way: eu:us=50mbit; may be given again."),
+]
 RunDir = Annotated[Path | None, typer.Option(envvar="STARLINGS_RUN_DIR", help="For logs and results; else runs/<time>.")]
 Listen = Annotated[str, typer.Option(help="The own address to bind, without a port; tcp://* for all.")]
 Port = Annotated[int, typer.Option(min=0, max=65534, help="To bind, with the next one; 0 takes free ones.")]
@@ -114,6 +124,10 @@ def launch(
     advertise: Advertise = None,
     interface: Interface = None,
     site: Site = None,
+    codec: Codec = None,
+    uplink: Uplink = None,
+    downlink: Downlink = None,
+    wan: Wan = None,
     run_dir: RunDir = None,
     resume: Resume = None,
     plain: Plain = False,
@@ -122,6 +136,7 @@ def launch(
     from p2p.net import keys
 
     _check(script, topology, algorithm)
+    _check_links(codec, uplink, downlink, _joined(wan))
     resumed = _resumed(resume)
     run = _run_directory(run_dir or resume)
     if not run.secret.exists():
@@ -129,7 +144,7 @@ def launch(
     keys.read_secret(run.secret)
     _go(run, plain, script=script, arguments=tuple(arguments or ()), nodes=nodes, secret=str(run.secret), listen=listen,
         port=port, advertise=advertise, interface=interface, topology=topology, algorithm=algorithm, site=site,
-        resume=resumed)  # fmt: skip
+        resume=resumed, codec=codec, uplink=uplink, downlink=downlink, wan=_joined(wan))  # fmt: skip
 
 
 @app.command(cls=Passing, context_settings=SCRIPT)
@@ -147,6 +162,10 @@ def join(
     interface: Interface = None,
     dial_only: DialOnly = False,
     site: Site = None,
+    codec: Codec = None,
+    uplink: Uplink = None,
+    downlink: Downlink = None,
+    wan: Wan = None,
     run_dir: RunDir = None,
     resume: Resume = None,
     plain: Plain = False,
@@ -156,6 +175,7 @@ def join(
     from p2p.net.messages import PROTOCOL, Knock, Terms
 
     _check(script, topology, algorithm)
+    _check_links(codec, uplink, downlink, _joined(wan))
     secret = _secret(secret_file)
     ask(
         address, secret, Knock(PROTOCOL), Terms, insecure
@@ -163,7 +183,8 @@ def join(
     _go(_run_directory(run_dir), plain, script=script, arguments=tuple(arguments or ()), peers=(address,),
         secret=secret_file or "", insecure=insecure, listen=listen if secret or insecure else "tcp://127.0.0.1", port=port,
         advertise=advertise, interface=interface, dial_only=dial_only, topology=topology, algorithm=algorithm,
-        site=site, resume=str(resume.resolve()) if resume else None)  # fmt: skip
+        site=site, resume=str(resume.resolve()) if resume else None, codec=codec, uplink=uplink, downlink=downlink,
+        wan=_joined(wan))  # fmt: skip
 
 
 @app.command()
@@ -297,6 +318,21 @@ def _check(script: str, topology: str | None, algorithm: str | None) -> None:
             _named("optim", algorithm)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def _check_links(codec: str | None, uplink: str | None, downlink: str | None, wan: str | None) -> None:
+    """ConfigError for what is no codec or no limit."""
+    from p2p.settings import limits
+
+    limits(uplink, downlink, wan)
+    if codec is not None:
+        from p2p.agent.coding import Rule
+
+        Rule.parse(codec)
+
+
+def _joined(options: list[str] | None) -> str | None:
+    return ",".join(options) if options else None
 
 
 def _named(package: str, spec: str) -> None:

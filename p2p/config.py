@@ -6,6 +6,7 @@ that should not take long.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 KIB, MIB = 1024, 1024 * 1024
@@ -77,8 +78,25 @@ class ExchangeConfig:
     """Own swaps of one block open at once, where swaps take longer than a step; each at weight 1 / (k + 1)."""
     floor: float = 0.3
     """Seconds. No partner is paused sooner: a C call that holds the GIL delays its agent's echo by as much."""
+    codec: str = "raw"
+    """How blocks travel: a codec's name, `auto`, and others between sites, as `auto,eu:us=low-rank:1` (p2p/agent/coding.py).
+    A codec for a part of the values averages that part alone in each swap: fewer bytes, more swaps."""
     settle_after: float = 0.25
     """Seconds until receipts that found no message to ride on travel alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitConfig:
+    """What this node may use of the network, in bytes a second; infinite where nothing is set. What carries the model and its
+    state is held back, probes and news are not. Over any second a limit holds to 2 % and one message, which is
+    0.04 s of it, or one block if that is longer."""
+
+    uplink: float = math.inf
+    """Out of this node, shared evenly by its partners. A little under the line's rate keeps the line's own queue short."""
+    downlink: float = math.inf
+    """Into this node: others are answered, and asked, no faster than what comes in allows."""
+    wan: tuple[tuple[str, str, float], ...] = ()
+    """Between two sites each way, for all their nodes together: each node of a site has an equal share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +190,7 @@ class Config:
     membership: MembershipConfig = field(default_factory=MembershipConfig)
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     deadline: DeadlineConfig = field(default_factory=DeadlineConfig)
+    limits: LimitConfig = field(default_factory=LimitConfig)
     join: JoinConfig = field(default_factory=JoinConfig)
     seed: int = 0
     """The swarm's: order of samples and all other chance that nodes share. A joiner takes its swarm's."""

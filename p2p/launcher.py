@@ -71,6 +71,10 @@ class Plan:
     algorithm: str | None = None
     site: str | None = None
     resume: str | None = None  # a run directory
+    codec: str | None = None
+    uplink: str | None = None
+    downlink: str | None = None
+    wan: str | None = None
 
     def orders(self, run: RunDirectory) -> list[Order]:
         """One order per node; ConfigError, ListenError where it can't be."""
@@ -105,7 +109,8 @@ class Plan:
             found["STARLINGS_WAIT_FOR"] = str(self.nodes)
             found["STARLINGS_JOIN_TIMEOUT"] = str(SWARM_TIMEOUT)
         given = {"ADVERTISE": self.advertise, "INTERFACE": self.interface, "TOPOLOGY": self.topology,
-                 "ALGORITHM": self.algorithm, "SITE": self.site, "RESUME": self.resume}  # fmt: skip
+                 "ALGORITHM": self.algorithm, "SITE": self.site, "RESUME": self.resume, "CODEC": self.codec,
+                 "UPLINK": self.uplink, "DOWNLINK": self.downlink, "WAN": self.wan}  # fmt: skip
         return found | {f"STARLINGS_{name}": value for name, value in given.items() if value is not None}
 
     def join_line(self, address: str) -> str:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -75,6 +74,10 @@ def join(
     wait_for: int | None = None,
     join_timeout: float | None = None,
     insecure: bool | None = None,
+    codec: str | None = None,
+    uplink: str | None = None,
+    downlink: str | None = None,
+    wan: str | None = None,
     config: Config | None = None,
 ) -> Node:
     """Join the swarm that `peers` belong to, or found a new one where there are none. Use the result in a `with` block.
@@ -83,7 +86,8 @@ def join(
     optimizer. A setting that is not given comes from the environment (STARLINGS_PEERS, ...), else from the swarm, else it
     is the default: topology "one-peer-exponential", algorithm "async". `secret` is 32 bytes, or the path of a file.
     `scheduler` and `scaler` are handed over to joiners and kept in checkpoints. `resume` goes on from the newest checkpoint in
-    a run directory: a founder from there, a joiner if no member is further.
+    a run directory: a founder from there, a joiner if no member is further. `codec` is how blocks travel (`int8`, `auto`,
+    `raw,eu:us=low-rank:1`); `uplink` and `downlink` ("20mbit") limit this node, `wan` ("eu:us=50mbit") its site and another.
     Raises JoinError (ListenError, SecretError, ContractError) or ConfigError, which say what, where, and what to do.
     """
     settings = resolve(
@@ -100,6 +104,10 @@ def join(
         join_timeout=join_timeout,
         insecure=insecure,
         resume=resume,
+        codec=codec,
+        uplink=uplink,
+        downlink=downlink,
+        wan=wan,
     )
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
     if not optimizers:
@@ -126,7 +134,7 @@ class Node:
         self._phase = "training"
         self._averaging = self._gathered = self._closed = self._forked = False
         self._began = time.monotonic()
-        config = replace(config, join=replace(config.join, timeout=settings.join_timeout))
+        config = settings.configured(config)
         self._hooks: list[RemovableHandle] = []
         incarnation = Incarnation(settings.file("node-{}.incarnation"))
         who, transport = make_who(settings, incarnation), make_transport(settings, config)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from p2p.config import Config, LimitConfig
 from p2p.errors import ConfigError, SecretError
 from p2p.net import keys
+from p2p.units import bandwidth
 
 TOPOLOGY = "one-peer-exponential"
 ALGORITHM = "async"
@@ -34,6 +36,14 @@ class Settings:
     run_dir: Path | None
     index: int
     resume: Path | None = None
+    codec: str | None = None
+    limits: LimitConfig | None = None
+
+    def configured(self, config: Config) -> Config:
+        """The configuration with these settings in it."""
+        join = replace(config.join, timeout=self.join_timeout)
+        exchange = replace(config.exchange, codec=self.codec or config.exchange.codec)
+        return replace(config, join=join, exchange=exchange, limits=self.limits or config.limits)
 
     def file(self, name: str) -> Path | None:
         """A file of this node's own in the run directory, with its index for `{}`; None where there is none."""
@@ -55,6 +65,10 @@ def resolve(
     join_timeout: float | None = None,
     insecure: bool | None = None,
     resume: str | os.PathLike[str] | None = None,
+    codec: str | None = None,
+    uplink: str | None = None,
+    downlink: str | None = None,
+    wan: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Keywords first, then `environ`. Raises ConfigError or SecretError for what can't be."""
@@ -85,6 +99,8 @@ def resolve(
         run_dir=Path(run_dir) if run_dir else None,
         index=_whole("INDEX", given("INDEX") or "0"),
         resume=Path(resumed) if resumed else None,
+        codec=codec or given("CODEC"),
+        limits=limits(uplink or given("UPLINK"), downlink or given("DOWNLINK"), wan or given("WAN")),
     )
 
 
@@ -101,6 +117,26 @@ def _addresses(peers: Sequence[str] | str) -> tuple[str, ...]:
     """Each address once; a string may hold several, between commas or spaces."""
     found = peers.replace(",", " ").split() if isinstance(peers, str) else peers
     return tuple(dict.fromkeys(found))
+
+
+def limits(uplink: str | None, downlink: str | None, wan: str | None) -> LimitConfig | None:
+    """Of `100mbit`, `1gbit` and `eu:us=50mbit,...`; None where nothing is set: the configuration's count then.
+
+    Raises ConfigError.
+    """
+    if not (uplink or downlink or wan):
+        return None
+    up, down = (bandwidth(text) if text else math.inf for text in (uplink, downlink))
+    return LimitConfig(up, down, tuple(map(_between, (wan or "").replace(",", " ").split())))
+
+
+def _between(text: str) -> tuple[str, str, float]:
+    """Of `eu:us=50mbit`."""
+    sites, equals, rate = text.partition("=")
+    here, colon, there = sites.partition(":")
+    if not (equals and colon and here and there) or here == there or ":" in there:
+        raise ConfigError(f"{text!r}: SITE:OTHER=BANDWIDTH is expected, as eu:us=50mbit")
+    return here, there, bandwidth(rate)
 
 
 def _members(wait_for: int) -> int:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import torch
 
-from optim.codec.base import Codec, Form, Partial, readable, writable
+from optim.codec.base import Codec, Form, Projection, decode_over, readable, writable
 from optim.codec.cast import Cast
 from optim.codec.int4 import Int4
 from optim.codec.int8 import Int8
@@ -81,7 +81,8 @@ __all__ = [
     "TABLE",
     "Codec",
     "Form",
-    "Partial",
+    "Projection",
+    "decode_over",
     "fits",
     "make",
     "readable",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from enum import Enum
 from typing import Protocol
@@ -42,31 +43,56 @@ class Codec(Protocol):
     def encode(self, x: Tensor, data: Tensor) -> None:
         """Write the finite (elements,) `x` to the (nbytes,) uint8 `data`; what decodes from it is finite.
 
-        Of a `Partial` codec the head of `data` has been written before, and stays.
+        Of a `Projection` the head of `data` has been written before, and stays.
         """
 
     def decode(self, data: Tensor, out: Tensor) -> Tensor:
         """The (elements,) values of the (nbytes,) uint8 `data`, in the dtype of `out`: in `out`, or a view of `data`.
 
-        A `Partial` codec replaces only its part of what `out` holds.
+        A `Projection` replaces only its part of what `out` holds.
         """
 
 
-class Partial(Codec, Protocol):
+class Projection(ABC):
     """A codec of the form PART. A piece is a head, which names the projection, then x within it."""
 
-    @property
-    def warm(self) -> bool:
-        """Whether the next head of a block is the better for its last answer."""
+    name: str
+    form = Form.PART
+    warm = False
+    """Whether the next head of a block is the better for its last answer."""
 
+    @abstractmethod
+    def nbytes(self, elements: int, dtype: torch.dtype) -> int: ...
+
+    @abstractmethod
     def head(self, elements: int) -> int:
         """Bytes of it."""
 
+    @abstractmethod
     def begin(self, data: Tensor, elements: int, seed: int, last: Tensor | None) -> None:
         """Write the head of a new piece: drawn from the 63-bit `seed`, and following the piece of the `last` answer."""
 
+    @abstractmethod
+    def encode(self, x: Tensor, data: Tensor) -> None: ...
+
+    @abstractmethod
+    def decode(self, data: Tensor, out: Tensor) -> Tensor: ...
+
+    @abstractmethod
     def magnify(self, elements: int) -> float:
-        """A difference's expected squared norm over that of its part."""
+        """A difference's expected squared norm over that of its part, at most."""
+
+    def follow(self, ask: Tensor, answer: Tensor, elements: int) -> None:
+        """An answer is of the same part as what it answers."""
+        head = self.head(elements)
+        answer[:head] = ask[:head]
+
+
+def decode_over(codec: Codec, data: Tensor, room: Tensor, rest: Tensor | None = None) -> Tensor:
+    """As `decode`; where the codec is for a part, beside it the values of `rest`, or zeros."""
+    if codec.form is Form.PART:
+        room.zero_() if rest is None else room.copy_(rest)
+    return codec.decode(data, room)
 
 
 def chunks(*tensors: Tensor, per: int = CHUNK) -> Iterator[tuple[Tensor, ...]]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from optim.codec.base import Form
+from optim.codec.base import Projection
 from optim.codec.groups import LARGEST
 
 RIGHT, LEFT = 0, 1
@@ -31,10 +31,9 @@ class _Piece(NamedTuple):
     over: Tensor
 
 
-class LowRank:
+class LowRank(Projection):
     """Exact on `rank` directions. Of a random difference that is rank / sqrt(n); of a typical one, most."""
 
-    form = Form.PART
     warm = True
 
     def __init__(self, rank: int) -> None:

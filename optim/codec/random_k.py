@@ -11,17 +11,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from optim.codec.base import Form
+from optim.codec.base import Projection
 from optim.codec.groups import LARGEST
 
 SEED = 8
 
 
-class RandomK:
+class RandomK(Projection):
     """Keeps 1 / every of |x|^2 in the mean."""
-
-    form = Form.PART
-    warm = False
 
     def __init__(self, every: int) -> None:
         self._every = every

@@ -15,6 +15,7 @@ from p2p.agent.entrance import Door, Entrance, present
 from p2p.agent.exchanges import Exchange, make_exchange
 from p2p.agent.framing import Framing
 from p2p.agent.instructions import Instruction
+from p2p.agent.limits import Limits
 from p2p.agent.mass_pusher import MassPusher
 from p2p.agent.membership import Membership
 from p2p.agent.participant import Task, Who
@@ -69,7 +70,7 @@ class Agent:
         self.membership: Membership | None = None
         self.task: Task | None = None
         self.exchange: Exchange | None = None
-        self.post = Post(transport, self._envelope, self.record_of)
+        self.post = Post(transport, self._envelope, self.record_of, Limits(config.limits), self._now, self._arm)
         self.requests = Requests(self.post)
         self.work = Works(self.node, config.work, rng, who.incarnation << 20, self.post.send, self._arm)
         self._worked = 0  # samples, when the last step was over
@@ -326,6 +327,7 @@ class Agent:
         if self._wake() <= now:  # else what it was set for has come about, or is due later
             if self.membership.wake <= now:
                 self.perform(self.membership.tick(now))
+            self.post.release(now)
             self.exchange.tick(now)
             self.donor.sweep(now)
             self.work.tick(now)
@@ -346,7 +348,7 @@ class Agent:
     def _wake(self) -> float:
         """When a machine wants to be ticked next; only for who has entered."""
         assert self.membership is not None and self.exchange is not None
-        return min(self.membership.wake, self.exchange.wake, self.work.wake)
+        return min(self.membership.wake, self.exchange.wake, self.work.wake, self.post.wake)
 
     def perform(self, instructions: Sequence[Instruction]) -> None:
         """Do what the membership says, and look what has come of it."""
@@ -367,6 +369,7 @@ class Agent:
         if view is self.view:
             return
         self.view = view
+        self.post.limits.seat(self.who.site, [member.site for member in view.members])
         self.work.seat((member.id for member in view.members), self.loop.time())
         self._sit()
 
@@ -444,6 +447,9 @@ class Agent:
     def _envelope(self) -> Envelope:
         incarnation = self.membership.record.incarnation if self.membership is not None else self.who.incarnation
         return Envelope(self.who.swarm, self.node, incarnation, self.view.digest)
+
+    def _now(self) -> float:
+        return self.loop.time()
 
     def record_of(self, node: str) -> Record | None:
         """A node's signed word, if it is known."""

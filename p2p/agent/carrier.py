@@ -54,8 +54,8 @@ class Carrier:
         for name in names:
             self.metrics.add("non_finite", name)
 
-    def _differed(self, partner: str, index: int, difference: Difference) -> None:
-        """A partner's block was compared with the own one, and mixed if it is finite."""
+    def _differed(self, partner: str, index: int, difference: Difference, seen: float = 1.0) -> None:
+        """A partner's block was compared with the own one, and mixed if it is finite; `seen` times as much differs in all."""
         block = self._blocks[index]
         distance = (difference.squared / block.elements) ** 0.5
         self.history.note("mixes with" if difference.finite else "refuses what is not finite of", partner, index, 1, distance)
@@ -66,8 +66,8 @@ class Carrier:
         if difference.clipped or not difference.finite:
             self._blame()
         if difference.finite and block.kind is Kind.PARAMETER:
-            self.activity.differed(difference.squared, block.elements)
-            self.calm.differed(index, difference.squared / block.elements)
+            self.activity.differed(seen * difference.squared, block.elements)
+            self.calm.differed(index, seen * difference.squared / block.elements)
 
     def _blame(self) -> None:
         """Say it once of each partner."""

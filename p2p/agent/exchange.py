@@ -16,68 +16,15 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from p2p.agent.answers import Answers
 from p2p.agent.bundles import BLOCKS
 from p2p.agent.links import Link
 from p2p.agent.round_robin import Block, Row
+from p2p.agent.stream import Stream
+from p2p.agent.swap import Limits, Open, Opened, Repeat, Tally, Verdict
 from p2p.config import ExchangeConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """Instruction: send blocks `first` .. `first + count - 1` to `partner`, as a request to swap at most at `weight`."""
-
-    partner: str
-    exchange: int
-    first: int
-    count: int
-    weight: float
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """Instruction: ask `partner` for the answer of `exchange` again, by the header alone."""
-
-    partner: str
-    exchange: int
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What to do with a request: mix the blocks whose bit is set, at `weight`; or send the kept `answer` again."""
-
-    accepted: int
-    weight: float
-    answer: object | None = None
-
-
-@dataclass(slots=True)
-class Open:
-    """An own swap under way."""
-
-    opened: Opened
-    nbytes: int
-    holds: bool = True
-    again: float = 0.0  # when to repeat the request
-    pause: float = 0.0
-    bounds: tuple[float, ...] = ()  # as told the partner, per block
-
-
-@dataclass(slots=True)
-class Tally:
-    """What happened, for reports."""
-
-    swapped: int = 0
-    declined: int = 0
-    overdue: int = 0
-    repeated: int = 0
-    moved: int = 0  # blocks whose answer never came: the mean may have moved
-    forgotten: int = 0  # kept answers dropped for want of room
-
 
 FULL = 0.01  # seconds before a connection without room is tried again
 RECEIPTS = 1024  # that one message carries
@@ -94,6 +41,9 @@ class Swaps:
         self.config = config
         self.row = row
         self.blocks = [Block(run, nbytes) for run, nbytes in blocks]
+        self.size: Callable[[str, int], int] = lambda partner, i: self.blocks[i].nbytes  # of a block on a link
+        self.limits: Limits | None = None  # the user's
+        self.stream = Stream(self.blocks, first_id >> 20)
         self.links: dict[str, Link] = {}
         self.tally = Tally()
         self.pace = 0.0  # neighbourhood step time, seconds; 0: nothing is due yet
@@ -114,6 +64,8 @@ class Swaps:
         self._waiting: set[int] = set()  # due, but held or without a partner
         self._receipts: dict[str, list[int]] = {}
         self._full: set[str] = set()  # partners whose connection had no room
+        self._shut: set[str] = set()  # partners to whom the limits let no more leave
+        self._latest = 0.0  # tick
         self._loose = False  # blocks or credit came free since the last tick: what waits may have its turn
 
     # --- the view --------------------------------------------------------------------------------------------------
@@ -132,6 +84,7 @@ class Swaps:
             block.debts = {p: d for p, d in block.debts.items() if p in live}
             block.chosen = False  # other rows: who was alone may have a partner now
         self._wake_waiting()
+        self.stream.partners(live)
         return self._answers.partners({*live, *joining})
 
     def await_state(self, ramp: int) -> None:
@@ -152,7 +105,8 @@ class Swaps:
     def link(self, partner: str) -> Link:
         link = self.links.get(partner)
         if link is None:
-            link = self.links[partner] = Link(self.config)
+            ceiling = self.limits.rate(partner) if self.limits is not None else math.inf
+            link = self.links[partner] = Link(self.config, ceiling)
         return link
 
     # --- own swaps -------------------------------------------------------------------------------------------------
@@ -177,14 +131,15 @@ class Swaps:
     def tick(self, now: float) -> list[Opened | Repeat]:
         """What to send now. A request that can't be sent is given back by `unsent`."""
         self._release_overdue(now)
-        self._loose = False
+        self._loose, self._latest = False, now
+        self._shut.clear()
         self._full = {p for p in self._full if p in self.links and self.links[p].retry(now)}
         repeats = self._repeats(now)
         if not self.running:
             return list(repeats)
         if self.spread:
             self._spread(now)
-        return [*repeats, *self._open_due(now)]
+        return [*repeats, *self._open_owed(now), *self._open_due(now)]
 
     @property
     def wake(self) -> float:
@@ -192,8 +147,11 @@ class Swaps:
         wake = min([entry.again for entry in self._open.values()]) if self._open else math.inf
         if not self.running:
             return wake
-        if self._loose and self._waiting:
-            return 0.0
+        if self._waiting or self.stream.behind:
+            if self._loose:
+                return 0.0
+            if self.limits is not None and self._shut:
+                wake = min(wake, *[self.limits.opens(partner) for partner in self._shut])
         if self._due:
             wake = min(wake, self._due[0][0])
         holding = next((entry for entry in self._open.values() if entry.holds), None)
@@ -277,6 +235,7 @@ class Swaps:
                 block.answered = block.held > 0
                 accepted |= 1 << bit
         passing = 1 + max((b.held for b in self.blocks[first : first + count]), default=0)
+        self.stream.met(partner, first, accepted, self._latest)
         return Verdict(accepted, min(weight, self._weight(first, count, passing)) if accepted else 0.0)
 
     def keep(self, partner: str, exchange: int, nbytes: int, answer: object) -> list[object]:
@@ -329,12 +288,12 @@ class Swaps:
         group: list[int] = []
         partner = ""
         for i, chosen in self._choices(now):
-            if group and (chosen != partner or not self._joins(group, i, self.link(partner).message)):
-                yield self._start(partner, group, now)
+            if group and (chosen != partner or not self._joins(partner, group, i)):
+                yield self._scheduled(partner, group, now)
                 group = []
             partner, group = chosen, [*group, i]
         if group:
-            yield self._start(partner, group, now)
+            yield self._scheduled(partner, group, now)
 
     def _choices(self, now: float) -> Iterator[tuple[int, str]]:
         """Due blocks, each with a partner that has credit for it."""
@@ -344,11 +303,11 @@ class Swaps:
         for i in list(self._pop_due(now)):
             block = self.blocks[i]
             able = block.held < limit and block.nbytes <= self._budget
-            partner = block.choose(self.row, self._serving(block, planned, busy, now)) if able else None
+            partner = block.choose(self.row, self._serving(i, planned, busy, now)) if able else None
             if partner is None:
                 self._waiting.add(i)
                 continue
-            planned[partner] = planned.get(partner, 0) + block.nbytes
+            planned[partner] = planned.get(partner, 0) + self.size(partner, i)
             self._budget -= block.nbytes
             yield i, partner
 
@@ -370,31 +329,78 @@ class Swaps:
             heapq.heappush(self._due, (self.blocks[i].due, i))
         self._waiting.clear()
 
-    def _serving(self, block: Block, planned: Mapping[str, int], busy: set[str], now: float) -> Callable[[str], bool]:
-        """Whether a partner has credit for the block, beside what is planned; who has not is `busy` for this tick."""
+    def _open_owed(self, now: float) -> Iterator[Opened]:
+        """What links that are behind have room for; a block's own schedule goes on beside it."""
+        for partner in list(self.stream.behind):
+            while (i := self._owed(partner, now)) is not None:
+                group, i = [i], i + 1
+                while i < len(self.blocks) and self._owes(partner, i) and self._joins(partner, group, i):
+                    if not self._room(partner, i, sum(self.size(partner, g) for g in group), now):
+                        break
+                    group, i = [*group, i], i + 1
+                yield self._start(partner, group, now)
+                self._pay(partner, group, now)
+                if self.limits is not None:
+                    break  # the message counts against them once it has left
+
+    def _owed(self, partner: str, now: float) -> int | None:
+        """Where to begin the next message; None where nothing is owed, or there is no room (all blocks are about as long)."""
+        if not self._room(partner, 0, 0, now):
+            return None
+        span = max(1, self.link(partner).message // max(1, self.size(partner, 0)))
+        return self.stream.next(partner, span, self.limit, now)
+
+    def _pay(self, partner: str, group: Sequence[int], now: float) -> None:
+        """These were owed; those that were due, and waited, have had their turn."""
+        for i in group:
+            self.blocks[i].debts[partner] -= 1
+            if i in self._waiting:
+                self._waiting.discard(i)
+                self.blocks[i].chosen = False
+                self._schedule(i, now)
+
+    def _owes(self, partner: str, i: int) -> bool:
+        block = self.blocks[i]
+        return block.held < self.limit and block.debts.get(partner, 0.0) > 0
+
+    def _serving(self, i: int, planned: Mapping[str, int], busy: set[str], now: float) -> Callable[[str], bool]:
+        """Whether a partner has room for the block, beside what is planned; who has not is `busy` for this tick, and served by
+        the stream from now on.
+        """
 
         def serves(partner: str) -> bool:
-            if partner in busy:
+            if partner in busy or partner in self.stream.behind:
                 return False
-            link = self.link(partner)
-            if link.room(planned.get(partner, 0) + block.nbytes) and not link.paused(now):
+            if self._room(partner, i, planned.get(partner, 0), now):
                 return True
             busy.add(partner)
+            if not self.link(partner).paused(now) and not self._absent:  # a download goes before streams
+                self.stream.behind[partner] = None
             return False
 
         return serves
 
-    def _joins(self, group: Sequence[int], i: int, limit: int) -> bool:
+    def _room(self, partner: str, i: int, planned: int, now: float) -> bool:
+        """Whether credit and the limits let a block leave beside `planned` bytes."""
+        link, nbytes = self.link(partner), planned + self.size(partner, i)
+        if not link.room(nbytes) or link.paused(now):
+            return False
+        if self.limits is None:
+            return True
+        self._shut.add(partner)
+        return (not planned or nbytes <= link.message) and self.limits.clear(partner, now)
+
+    def _joins(self, partner: str, group: Sequence[int], i: int) -> bool:
         last = self.blocks[group[-1]]
-        nbytes = sum(self.blocks[g].nbytes for g in group) + self.blocks[i].nbytes
-        fits = nbytes <= limit and len(group) < BLOCKS
+        nbytes = sum(self.size(partner, g) for g in group) + self.size(partner, i)
+        fits = nbytes <= self.link(partner).message and len(group) < BLOCKS
         return i == group[-1] + 1 and self.blocks[i].run == last.run and fits
 
     def _start(self, partner: str, group: Sequence[int], now: float) -> Opened:
         weight = self._weight(group[0], len(group), 1 + max(self.blocks[i].held for i in group))
         opened = Opened(partner, self._next, group[0], len(group), weight, now)
         self._next += 1
-        nbytes = sum(self.blocks[i].nbytes for i in group)
+        nbytes = sum(self.size(partner, i) for i in group)
         link = self.link(partner)
         link.leave(opened.exchange, nbytes, now)
         pause = max(self.config.floor, 2 * link.expected())
@@ -404,9 +410,19 @@ class Swaps:
             block.answered = block.answered and block.held > 0
             block.held += 1
             block.swaps += 1
-            block.due = now + self.interval
-            heapq.heappush(self._due, (block.due, i))
+        self.stream.met(partner, group[0], (1 << len(group)) - 1, now)
         return opened
+
+    def _scheduled(self, partner: str, group: Sequence[int], now: float) -> Opened:
+        opened = self._start(partner, group, now)
+        for i in group:
+            self._schedule(i, now)
+        return opened
+
+    def _schedule(self, i: int, now: float) -> None:
+        """The block is due again one interval from now."""
+        self.blocks[i].due = now + self.interval
+        heapq.heappush(self._due, (self.blocks[i].due, i))
 
     def _close(self, exchange: int, receipt: float | None = None) -> Open:
         entry = self._open.pop(exchange)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from torch import Tensor
 
-from optim.codec import RAW, TABLE, Codec, fits, readable
+from optim.codec import RAW, Codec, Form, fits, make, readable
 from p2p.agent.bundles import BLOCKS
 from p2p.errors import WireError
 from p2p.net import wire
 from p2p.net.messages import Shard
 from p2p.state.layout import Block
 from p2p.state.schema import dtype_name
+from topology import SpecError
 
 EMPTY = Shard(0, 0, 0, RAW.name, "", 0, 0)
 """The shard of a message that carries none."""
@@ -23,10 +24,6 @@ class Framing:
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.blocks = blocks
-
-    def codec_for(self, block: Block, wanted: Codec) -> Codec:
-        """The wanted codec where the block's values survive it."""
-        return wanted if fits(wanted, block.kind, block.dtype) else RAW
 
     def nbytes(self, blocks: Sequence[Block], codec: Codec) -> int:
         """Bytes of these blocks on the wire."""
@@ -48,15 +45,15 @@ class Framing:
         return blocks
 
     def pieces(
-        self, shard: Shard, payload: memoryview | None, blocks: Sequence[Block]
+        self, shard: Shard, payload: memoryview | None, blocks: Sequence[Block], forms: Container[Form] = (Form.VALUES,)
     ) -> tuple[Codec, list[tuple[int, Tensor]]]:
         """The codec, and (block number, its bytes) for each of `blocks`, straight from the received memory.
 
-        Raises WireError unless kind, dtype, codec, number of elements, length and checksum are all as they must be.
+        `forms` are those of codecs that may carry it. Raises WireError unless kind, dtype, codec, number of elements,
+        length and checksum are all as they must be.
         """
-        codec = TABLE.get(shard.codec)
-        head = blocks[0]
-        if codec is None or not fits(codec, head.kind, head.dtype):
+        codec, head = _codec(shard.codec), blocks[0]
+        if codec is None or codec.form not in forms or not fits(codec, head.kind, head.dtype):
             raise WireError("codec", f"{shard.codec!r} for {head.kind.name.lower()} {dtype_name(head.dtype)}")
         if shard.kind != head.kind or shard.dtype != dtype_name(head.dtype):
             raise WireError("blocks", f"kind {shard.kind} of {shard.dtype!r} for block {head.index}")
@@ -76,3 +73,10 @@ class Framing:
             size = codec.nbytes(block.elements, block.dtype)
             yield block.index, data[at : at + size]
             at += size
+
+
+def _codec(name: str) -> Codec | None:
+    try:
+        return make(name)
+    except SpecError:
+        return None

@@ -16,6 +16,8 @@ from p2p.config import ExchangeConfig
 WINDOW = 16  # receipts that the rate looks back on
 ALONE = 16  # round trips looked back on
 HOLD = 0.25  # seconds that one message may hold a link
+EXACT = 0.04
+"""The same of what the user's limits allow: to so much of a second they hold."""
 STALE = 5.0
 """Seconds after which a link that was never idle is let run dry, to measure its round trip again."""
 
@@ -36,6 +38,7 @@ class Link:
     """One neighbour. Times in seconds, sizes in bytes."""
 
     config: ExchangeConfig
+    ceiling: float = math.inf  # bytes a second that the user's limits allow
     sent: int = 0
     received: int = 0
     delivered: int = 0
@@ -63,15 +66,14 @@ class Link:
     @property
     def message(self) -> int:
         """Bytes of the longest message: what the link carries while others can wait for it."""
-        if not self.rates:
-            return self.config.message_bytes
-        return min(max(int(self.bandwidth * HOLD), self.config.block_bytes), self.config.message_bytes)
+        held = min(HOLD * self.bandwidth if self.rates else math.inf, EXACT * self.ceiling)
+        return int(min(max(held, self.config.block_bytes), self.config.message_bytes))
 
     @property
     def credit(self) -> int:
         """Bytes that may be under way: twice bandwidth x round trip, so that a faster link shows itself, and a message."""
         if not self.round_trips:
-            return self.config.credit_start
+            return min(self.config.credit_start, self.message) if self.ceiling < math.inf else self.config.credit_start
         return min(int(2 * self.bandwidth * self.round_trip) + self.message, self.config.credit_max)
 
     def room(self, nbytes: int) -> bool:

@@ -18,7 +18,7 @@ from p2p.agent.post import Post
 from p2p.agent.pusher import LOOK
 from p2p.agent.seat import Seat
 from p2p.config import Config
-from p2p.errors import WireError
+from p2p.errors import ConfigError, WireError
 from p2p.net.messages import Message, Push, Settled
 from p2p.net.transport import Route, Sent
 from p2p.report import Metrics
@@ -62,6 +62,8 @@ class MassPusher(Carrier):
     def __init__(self, shards: Mass, algorithm: PushSum, config: Config, post: Post, metrics: Metrics, first_id: int) -> None:
         super().__init__(shards, post, metrics, 0.0, PUSHED)  # no gate: what is clipped would be lost
         self.shards = shards
+        if config.exchange.codec != RAW.name:
+            raise ConfigError(f"codec {config.exchange.codec}: push-sum takes raw alone, others would lose mass")
         self.waits = not algorithm.overlap
         limit = BLOCKS * config.exchange.block_bytes
         cut = bundles([(b.run, b.nbytes) for b in shards.blocks], limit)

@@ -11,6 +11,7 @@ from torch import Tensor
 from optim import Synchronous
 from optim.codec import Codec, writable
 from p2p.agent.carrier import Carrier
+from p2p.agent.coding import one_codec, suited
 from p2p.agent.framing import EMPTY
 from p2p.agent.gate import PUSHED
 from p2p.agent.post import Post
@@ -62,6 +63,7 @@ class Pusher(Carrier):
         super().__init__(shards, post, metrics, algorithm.clip, PUSHED)
         self._algorithm = algorithm
         self.shards = shards
+        self.codec = one_codec(config.exchange.codec)
         blocks = [(b.run, b.nbytes) for b in shards.blocks]
         self.rounds = Rounds(
             blocks,
@@ -236,7 +238,7 @@ class Pusher(Carrier):
     def _push(self, push: Pushed) -> bool:
         published = self._published[push.round]
         blocks = self.shards.blocks[push.first : push.first + push.count]
-        codec = self._framing.codec_for(blocks[0], self.codec)
+        codec = suited(self.codec, blocks[0])
         nbytes = self._framing.nbytes(blocks, codec)
         buffer = self._staging.take(nbytes)
         for index, piece in self._framing.cut(buffer[:nbytes], blocks, codec):

@@ -9,21 +9,26 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from optim import Async
-from optim.codec import Codec, writable
+from optim.codec import Codec, Form, Projection, writable
 from p2p.agent.carrier import Carrier
-from p2p.agent.exchange import Opened, Repeat, Swaps
+from p2p.agent.coding import Coding, Rule
+from p2p.agent.exchange import Swaps
 from p2p.agent.framing import EMPTY
 from p2p.agent.gate import SWAPPED
 from p2p.agent.post import Post
 from p2p.agent.seat import Seat
+from p2p.agent.swap import Opened, Repeat
 from p2p.config import ExchangeConfig
 from p2p.errors import WireError
 from p2p.net.messages import Answer, Ask, Message, Pulse, Reask, Settled
 from p2p.net.transport import Route, Sent
 from p2p.report import Metrics
 from p2p.state.layout import Block
-from p2p.state.outcome import Limit
+from p2p.state.outcome import Difference, Limit
 from p2p.state.shards import Shards
+
+FORMS = (Form.VALUES, Form.PART)
+"""Of the codecs that a swap may take."""
 
 
 @dataclass(slots=True)
@@ -52,8 +57,11 @@ class Swapper(Carrier):
     ) -> None:
         super().__init__(shards, post, metrics, algorithm.clip, SWAPPED)
         self.shards = shards
+        self.coding = Coding(shards.blocks, Rule.parse(config.codec))
         self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], config, self._row, first_id)
         self.swaps.spread = algorithm.spread
+        self.swaps.size = self.coding.nbytes
+        self.swaps.limits = post if post.limited else None
         self._algorithm = algorithm
         self.links = self.swaps.links
         self._settle_after = config.settle_after
@@ -127,6 +135,8 @@ class Swapper(Carrier):
         self._seat = seat
         self._keep(seat.ids)
         self._free(self.swaps.partners(seat.ids, seat.joining))
+        members = seat.view.members
+        self.coding.seat(members[seat.index].site, {member.id: member.site for member in members})
 
     def tick(self, now: float) -> None:
         """Send what is due."""
@@ -176,9 +186,11 @@ class Swapper(Carrier):
     def _ask(self, opened: Opened, now: float) -> None:
         """Stage a copy of the blocks, so that what travels is exactly what was meant, and send it."""
         blocks = self.shards.blocks[opened.first : opened.first + opened.count]
-        codec = self._framing.codec_for(blocks[0], self.codec)
+        codec = self.coding.of(opened.partner, blocks[0])
         nbytes = self._framing.nbytes(blocks, codec)
         buffer = self._staging.take(nbytes)
+        for i, piece in self._framing.cut(buffer[:nbytes], blocks, codec):
+            self.coding.begin(opened.partner, opened.exchange, self.shards.blocks[i], codec, piece)
         refused = self.shards.stage(opened.first, opened.count, codec, buffer[:nbytes])
         if refused:
             self._nonfinite(refused)
@@ -212,14 +224,16 @@ class Swapper(Carrier):
             return
         self._check_weight(answer.weight, opened.weight)
         self._check_weight(answer.share, 1.0)
-        codec, pieces = self._framing.pieces(answer.shard, payload, blocks)
+        codec, pieces = self._framing.pieces(answer.shard, payload, blocks, FORMS)
         bounds = self.swaps.bounds(answer.exchange)
         self.swaps.answered(answer.exchange, now, mixed=True)
+        self.coding.review(sender, self.swaps.link(sender), self.swaps.pace, now)
         for i, piece in pieces:
             limit = Limit(SLACK * bounds[i - opened.first])
             difference = self.shards.settle(i, piece, codec, answer.weight, answer.pulse.step, limit, answer.share)
             self.swaps.tally.moved += difference.clipped or not difference.finite
-            self._differed(sender, i, difference)
+            self._compared(sender, i, difference, codec)
+            self.coding.answered(sender, i, codec, piece)
         self.swaps.link(sender).received += payload.nbytes if payload is not None else 0
         self.activity.met(sender, answer.pulse)
 
@@ -247,7 +261,7 @@ class Swapper(Carrier):
         self.pace.heard(sender, ask.pulse)
         self._check_weight(ask.weight, 0.5)
         blocks = self._framing.range(ask.shard.first, ask.shard.count)
-        codec, pieces = self._framing.pieces(ask.shard, payload, blocks)
+        codec, pieces = self._framing.pieces(ask.shard, payload, blocks, FORMS)
         if len(ask.bounds) != len(blocks) or not all(0 <= bound < math.inf for bound in ask.bounds):
             raise WireError("bounds", f"{len(ask.bounds)} bounds for {len(blocks)} blocks, or some are no norms")
         self._free(self.swaps.settled(sender, ask.settled))
@@ -270,7 +284,7 @@ class Swapper(Carrier):
             limits = self.gate.limit(i), Limit(ask.bounds[i - ask.shard.first])
             out = buffer[used : used + size]
             difference = self.shards.answer(i, piece, codec, weight, out, ask.pulse.step, limits, share)
-            self._differed(sender, i, difference)
+            self._compared(sender, i, difference, codec)
             if difference.finite:
                 mixed.append(block)
                 used += size
@@ -319,6 +333,14 @@ class Swapper(Carrier):
     def _check_weight(self, weight: float, limit: float) -> None:
         if not 0 < weight <= limit:
             raise WireError("weight", f"{weight} is not in (0, {limit}]")
+
+    def _compared(self, sender: str, index: int, difference: Difference, codec: Codec) -> None:
+        """A codec for a part shows a part of the difference."""
+        elements = self.shards.blocks[index].elements
+        seen = codec.magnify(elements) if isinstance(codec, Projection) else 1.0
+        self._differed(sender, index, difference, seen)
+        if difference.finite:
+            self.swaps.stream.differed(index, math.sqrt(difference.squared / elements))
 
 
 def _ramp(members: int) -> int:

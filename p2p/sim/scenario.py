@@ -161,5 +161,10 @@ class Scenario:
         real, scale = base.exchange, self.model / nbytes
         pieces = max(1, min(self.blocks, round(self.model / real.block_bytes)))
         block = 8 * -(-nbytes // (8 * pieces))
-        sizes = {name: max(block, int(getattr(real, name) / scale)) for name in ("message_bytes", "credit_start", "credit_max")}
-        return replace(base, exchange=replace(real, block_bytes=block, **sizes))
+
+        def scaled(nbytes: int) -> int:
+            return max(block, int(nbytes / scale))
+
+        message, start, most = scaled(real.message_bytes), scaled(real.credit_start), scaled(real.credit_max)
+        sizes = replace(real, block_bytes=block, message_bytes=message, credit_start=start, credit_max=most)
+        return replace(base, exchange=sizes)

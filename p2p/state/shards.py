@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from optim.codec import Codec, fits
+from optim.codec import Codec, Projection, decode_over, fits
 from optim.kinds import Kind
 from optim.robust import Rule
 from p2p.errors import StateError, WireError
@@ -148,7 +148,7 @@ class Shards:
     # --- asynchronous: any thread ----------------------------------------------------------------------------
 
     def stage(self, first: int, count: int, codec: Codec, out: Tensor) -> tuple[str, ...]:
-        """Encode consecutive blocks of the gossip copy to `out` (uint8), to be sent.
+        """Encode consecutive blocks of the gossip copy to `out` (uint8), to be sent; heads of parts are there already.
 
         Returns the names of tensors that aren't finite; if there is one, nothing may be sent.
         """
@@ -190,18 +190,20 @@ class Shards:
         with self._locks[index]:
             own = self._copy.piece(block)
             theirs_room = self._scratch(0, own)
-            theirs = codec.decode(data, theirs_room)
+            theirs = decode_over(codec, data, theirs_room, own)
             change = torch.sub(theirs, own, out=self._scratch(1, own)) if block.kind is not Kind.NEWEST else own
             squared = squared_norm(change)
             if math.isnan(squared):
                 return Difference(0.0, self._nonfinite(block, change))
             scale = min((limit.scale(squared, own) for limit in limits), default=1.0)
+            if isinstance(codec, Projection):
+                codec.follow(data, out, block.elements)
             size = out.numel() // len(block.columns)
             for i, (kind, (s, y, d, room)) in enumerate(columns(block, own, theirs, change, theirs_room)):
                 data = out[i * size : (i + 1) * size]
                 if kind.linear:
                     codec.encode(d.mul_(weight * scale), data)
-                    s.add_(codec.decode(data, room), alpha=share)
+                    s.add_(decode_over(codec, data, room), alpha=share)
                 else:
                     codec.encode(s, data)
                     self._join(block, kind, s, y, weight * scale * share, step)
@@ -218,7 +220,7 @@ class Shards:
         block = self.blocks[index]
         with self._locks[index]:
             own = self._copy.piece(block)
-            theirs = codec.decode(data, self._scratch(0, own))
+            theirs = decode_over(codec, data, self._scratch(0, own))
             norm = squared_norm(theirs)
             if math.isnan(norm):
                 return Difference(0.0, self._nonfinite(block, theirs))

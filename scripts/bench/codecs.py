@@ -16,9 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from optim.codec import Codec, Form, make
-from optim.codec.low_rank import LowRank
-from optim.codec.random_k import RandomK
+from optim.codec import Codec, Form, Projection, make
 
 NAMES = ("float16", "bfloat16", "int8", "int4", "sign", "top-k:100", "random-k:100", "low-rank:1", "low-rank:2")
 
@@ -35,7 +33,7 @@ def encoder(codec: Codec, x: Tensor, block: int) -> tuple[Callable[[], None], Ca
     data = torch.zeros(x.numel() // block * size, dtype=torch.uint8)
     pieces = list(zip(torch.split(x, block), torch.split(data, size), strict=True))
     room = torch.zeros(block)
-    if isinstance(codec, RandomK | LowRank):
+    if isinstance(codec, Projection):
         for seed, (_, piece) in enumerate(pieces):
             codec.begin(piece, block, seed, None)
 

@@ -53,6 +53,8 @@ class Leaving:
 class Line:
     """One node's Post: what it sends arrives later, in order, or never."""
 
+    limited = False
+
     def __init__(self, world: SwapWorld, node: str) -> None:
         self.world, self.node = world, node
 

@@ -1,9 +1,12 @@
 """Where a setting comes from: keyword, environment, default; and what is refused."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from p2p.config import LAN, LimitConfig
 from p2p.errors import ConfigError, SecretError
 from p2p.settings import Settings, resolve
 
@@ -96,3 +99,25 @@ def test_what_cant_be_is_named(environ: dict[str, str], said: str) -> None:
 def test_a_secret_is_a_key_or_a_readable_file(secret: bytes | str, said: str) -> None:
     with pytest.raises(SecretError, match=said):
         resolve(secret=secret, environ={})
+
+
+def test_links_are_set_in_the_configuration() -> None:
+    environ = {
+        "STARLINGS_CODEC": "auto,eu:us=low-rank:1",
+        "STARLINGS_UPLINK": "20mbit",
+        "STARLINGS_WAN": "eu:us=50mbit, eu:asia=8kbit",
+    }
+    config = resolve(environ=environ, join_timeout=3.0).configured(LAN)
+    assert (config.exchange.codec, config.join.timeout) == ("auto,eu:us=low-rank:1", 3.0)
+    assert config.limits == LimitConfig(2.5e6, math.inf, (("eu", "us", 6.25e6), ("eu", "asia", 1000.0)))
+    given = replace(LAN, limits=LimitConfig(5.0), exchange=replace(LAN.exchange, codec="int8"))
+    assert resolve(environ={}).configured(given) == given
+    assert resolve(environ={}, codec="raw", downlink="80bit").configured(given).limits == LimitConfig(downlink=10.0)
+
+
+@pytest.mark.parametrize(
+    "wan", ["eu=50mbit", "eu:us", "eu:eu=50mbit", "eu:us:asia=50mbit", ":us=50mbit", "eu:us=5", "eu:us=0bit"]
+)
+def test_what_is_no_limit_between_sites_is_refused(wan: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected|bandwidth"):
+        resolve(environ={}, wan=wan)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from p2p.agent.bundles import BLOCKS
-from p2p.agent.exchange import RECEIPTS, Opened, Repeat, Row, Swaps
+from p2p.agent.exchange import RECEIPTS, Row, Swaps
+from p2p.agent.swap import Opened, Repeat
 from p2p.config import ExchangeConfig
 
 CONFIG = ExchangeConfig(block_bytes=100, message_bytes=400, credit_start=10_000, credit_max=100_000)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from optim import Kind
-from optim.codec import BFLOAT16, INT8, RAW, Codec, writable
+from optim.codec import BFLOAT16, INT8, RAW, Codec, Form, writable
+from p2p.agent.coding import suited
 from p2p.agent.framing import Framing
 from p2p.errors import WireError
 from p2p.net.messages import Shard
@@ -119,10 +120,31 @@ def test_one_flipped_bit_is_found(bit: int) -> None:
 
 @pytest.mark.parametrize(
     ("block", "wanted", "used"),
-    [(0, INT8, INT8), (3, INT8, RAW), (3, BFLOAT16, BFLOAT16), (5, BFLOAT16, RAW), (5, INT8, RAW), (0, RAW, RAW)],
+    [
+        (0, INT8, INT8),
+        (3, INT8, BFLOAT16),
+        (3, BFLOAT16, BFLOAT16),
+        (5, BFLOAT16, RAW),
+        (5, INT8, RAW),
+        (0, RAW, RAW),
+        (3, RAW, RAW),
+    ],
 )
-def test_values_that_a_codec_would_spoil_travel_raw(block: int, wanted: Codec, used: Codec) -> None:
-    assert FRAMING.codec_for(BLOCKS[block], wanted) is used
+def test_values_that_a_codec_would_spoil_travel_by_a_milder_one(block: int, wanted: Codec, used: Codec) -> None:
+    assert suited(wanted, BLOCKS[block]) is used
+
+
+@pytest.mark.parametrize("name", ["int9", "random-k:0", "top-k:100", "sign"])
+def test_a_codec_that_is_not_known_or_not_for_this_is_refused(name: str) -> None:
+    shard, payload = framed()
+    with pytest.raises(WireError, match="codec"):
+        FRAMING.pieces(replace(shard, codec=name), payload, FRAMING.range(0, 3), (Form.VALUES, Form.PART))
+
+
+def test_a_part_of_values_is_refused_where_all_of_them_are_meant() -> None:
+    shard, payload = framed()
+    with pytest.raises(WireError, match="codec"):
+        FRAMING.pieces(replace(shard, codec="random-k:2"), payload, FRAMING.range(0, 3))
 
 
 def test_a_codec_that_would_spoil_them_is_refused_from_others() -> None:
