@@ -67,9 +67,25 @@ def namespaces(rate: str) -> Iterator[None]:
             subprocess.run(("ip", "netns", "del", space(site)), capture_output=True, check=False)
 
 
-def spawn(site: str, *arguments: str) -> subprocess.Popen[str]:
-    command = ("ip", "netns", "exec", space(site), sys.executable, __file__, *arguments)
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+class Inside:
+    """A process of this file in a site's namespace; what it says goes to a file, so that it never waits for a reader."""
+
+    def __init__(self, site: str, *arguments: str) -> None:
+        command = ("ip", "netns", "exec", space(site), sys.executable, __file__, *arguments)
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 closed with the process that reads it
+        self.process = subprocess.Popen(command, stdout=self._said, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    @property
+    def lives(self) -> bool:
+        return self.process.poll() is None
+
+    def end(self) -> dict[str, object]:
+        """Its last line, as it is JSON. Raises SystemExit where it failed."""
+        if self.process.wait():
+            raise SystemExit(f"a process failed: {self.process.returncode}")
+        self._said.seek(0)
+        found: dict[str, object] = json.loads(self._said.read().strip().splitlines()[-1])
+        return found
 
 
 def crossed() -> list[int]:
@@ -78,12 +94,13 @@ def crossed() -> list[int]:
     return [int(run("ip", "netns", "exec", space(site), "cat", file)) for site in SITES]
 
 
-def ended(processes: list[subprocess.Popen[str]]) -> list[dict[str, object]]:
-    """The last line of each, as it is JSON."""
-    found = [process.communicate()[0].strip().splitlines() for process in processes]
-    if any(process.returncode for process in processes):
-        raise SystemExit(f"a process failed: {[process.returncode for process in processes]}")
-    return [json.loads(lines[-1]) for lines in found]
+def ended(inside: list[Inside]) -> list[dict[str, object]]:
+    """What each said last."""
+    try:
+        return [one.end() for one in inside]
+    finally:
+        for one in inside:
+            one.process.kill()
 
 
 # --- what runs inside ------------------------------------------------------------------------------------------------
@@ -166,13 +183,13 @@ def gloo(given: argparse.Namespace) -> None:
 # --- the parts of the run ----------------------------------------------------------------------------------------------
 
 
-def trainers(given: argparse.Namespace, together: bool) -> list[subprocess.Popen[str]]:
+def trainers(given: argparse.Namespace, together: bool) -> list[Inside]:
     """Four of them, two a site."""
     made = []
     for index in range(4):
         site = SITES[index // 2]
         peers = f"tcp://{HOSTS['eu']}:{PORT}" if together and index else ""
-        made.append(spawn(site, "--role", "node", "--index", str(index), "--site", site, "--peers", peers,
+        made.append(Inside(site, "--role", "node", "--index", str(index), "--site", site, "--peers", peers,
             "--listen", f"tcp://{HOSTS[site]}:{PORT + 10 * index}", "--wait-for", str(4 if together else 1),
             "--parameters", str(given.parameters), "--step", str(given.step), "--seconds", str(given.seconds),
             "--codec", given.codec, "--topology", given.topology))  # fmt: skip
@@ -191,11 +208,11 @@ def distances(found: list[dict[str, object]]) -> list[float]:
     return [float(value) for value in np.sqrt(((eu - us) ** 2).mean(1))]
 
 
-def watch(given: argparse.Namespace, swarm: list[subprocess.Popen[str]]) -> list[list[float]]:
+def watch(given: argparse.Namespace, swarm: list[Inside]) -> list[list[float]]:
     """Bytes a second out of each site, second by second, while the swarm lives."""
     rates, before, at, began = [], crossed(), time.monotonic(), time.monotonic()
     drops = {given.seconds * 0.5: False, given.seconds * 0.5 + given.drop: True} if given.drop else {}
-    while all(process.poll() is None for process in swarm):
+    while all(one.lives for one in swarm):
         time.sleep(1.0)
         now, after = time.monotonic(), crossed()
         rates.append([(b - a) / (now - at) for a, b in zip(before, after, strict=True)])
@@ -207,7 +224,7 @@ def watch(given: argparse.Namespace, swarm: list[subprocess.Popen[str]]) -> list
 
 def report(given: argparse.Namespace) -> None:
     with namespaces(given.rate):
-        tcp = min(float(str(one["rate"])) for one in ended([spawn(site, "--role", "raw", "--site", site) for site in SITES]))
+        tcp = min(float(str(one["rate"])) for one in ended([Inside(site, "--role", "raw", "--site", site) for site in SITES]))
         print(f"raw TCP, both ways at once   {tcp * 8 / 1e6:8.1f} Mbit/s each", flush=True)
         alone = ended(trainers(given, together=False))
         steps = [statistics.median(float(str(one[key])) for one in alone) for key in ("step", "cpu")]
@@ -218,14 +235,14 @@ def report(given: argparse.Namespace) -> None:
         together = [statistics.median(float(str(one[key])) for one in swarm) for key in ("step", "cpu", "mixing")]
         print(f"the swarm                    {1e3 * together[0]:8.1f} ms a step, {1e3 * together[1]:.1f} ms of CPU; "
               f"a block is exchanged every {together[2]:.1f} steps")  # fmt: skip
-        busy = [max(pair) for pair in rates[len(rates) // 3 : -4]]
+        busy = [max(pair) for pair in rates if max(pair) > 0.1 * tcp][5:-3]  # while all train
         print(f"use of the link              {statistics.median(busy) * 8 / 1e6:8.1f} Mbit/s, "
               f"{statistics.median(busy) / tcp:.0%} of raw TCP (the busier way)")  # fmt: skip
         print("Mbit/s over time             " + " ".join(f"{max(pair) * 8 / 1e6:.0f}" for pair in rates))
         print("distance between sites       " + " ".join(f"{value:.1e}" for value in distances(swarm)))
         if not given.no_gloo:
             arguments = ("--role", "gloo", "--parameters", str(given.parameters))
-            reduced = ended([spawn(SITES[index // 2], *arguments, "--index", str(index)) for index in range(4)])
+            reduced = ended([Inside(SITES[index // 2], *arguments, "--index", str(index)) for index in range(4)])
             print(f"gloo, one all-reduce         {max(float(str(one['seconds'])) for one in reduced):8.1f} s")
 
 
