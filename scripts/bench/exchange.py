@@ -36,8 +36,8 @@ def contenders(megabytes: float, cache: object, only: str) -> list[Contender]:
     return [c for c in made if only in c.name] + [
         peer(name, package, script, megabytes, cache)
         for name, package, script in (
-            ("hivemind", "hivemind", "hivemind_averager.py"),
-            ("decent-dp", "decent-dp", "decent.py"),
+            ("hivemind 1.1.12", "hivemind", "hivemind_averager.py"),
+            ("decent-dp 0.2.3", "decent-dp", "decent.py"),
         )
         if only in name
     ]

