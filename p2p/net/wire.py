@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -145,9 +145,16 @@ def _repeated(item: type, read_item: Reader | None) -> Reader:
     return read
 
 
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    """Each annotation is compiled: once, or importing takes long."""
+    return get_type_hints(cls)
+
+
+@cache
 def _struct(cls: type) -> Reader:
     """Reads one dataclass: all plain fields are checked at once, by their types; the others have readers."""
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     schema = [_field(hints[field.name]) for field in fields(cls)]
     kinds = [kind for kind, _ in schema]
     readers = [(index, reader) for index, (_, reader) in enumerate(schema) if reader]
@@ -197,7 +204,7 @@ def _flattener(cls: type) -> Callable[[Any], Iterable[Any]]:
 def _structs(cls: type) -> Iterable[type]:
     """`cls` and every dataclass inside it."""
     yield cls
-    for hint in get_type_hints(cls).values():
+    for hint in _hints(cls).values():
         inner = (get_args(hint) or (hint,))[0]
         if is_dataclass(inner) and isinstance(inner, type):
             yield from _structs(inner)
