@@ -188,6 +188,9 @@ class MassPusher(Carrier):
         if self._closed:
             return
         self._closed = True
+        held, self._held = self._held, []
+        for parcel in held:  # their senders have receipts, and their rounds never come
+            self._take(parcel)
         now = asyncio.get_running_loop().time()
         partners = self._seat.plan(self.parcels.next_round()).outs if self._seat else ()
         if partners:
