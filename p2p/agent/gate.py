@@ -1,8 +1,9 @@
 """The gate: how far a partner's block may be from the own one before it counts less; and who is beyond it again and again.
 
 A difference counts in full up to 3 times the median of the partners' last ones in this block, or up to a share of the own
-block's norm, whichever is larger; beyond, the further the less (`Limit`). One partner in many can't move the median, however
-often it asks. No verdict: a healed partition's other half counts little at first, and more as the models approach.
+block's norm, whichever is larger; beyond, no more than that, and gross values the less the further (`Limit`). One partner in
+many can't move the median, however often it asks. No verdict: a healed partition's other half counts little at first, and
+more as the models approach.
 """
 
 from __future__ import annotations
@@ -53,13 +54,17 @@ class Gate:
         self._last: list[dict[str, float]] = [{} for _ in kinds]  # per block: each partner's last distance
         self._beyond: dict[str, int] = {}  # per partner: blocks in a row
 
-    def limit(self, block: int) -> Limit:
-        """For the next difference in this block."""
+    def limit(self, block: int, part: bool = False) -> Limit:
+        """For the next difference in this block, or in a part of it: one part says little of the next, so that only gross
+        values count less there."""
         kind, known = self._kinds[block], self._last[block]
         if not self._factor or kind in (Kind.COUNTER, Kind.NEWEST):
             return UNLIMITED
+        gross = self._shares.of(kind, 0)
+        if part:
+            return Limit(0.0, gross, gross)
         middle = median(known.values()) if len(known) >= KNOWN else 0.0
-        return Limit(self._factor * middle, self._shares.of(kind, len(known)))
+        return Limit(self._factor * middle, self._shares.of(kind, len(known)), gross)
 
     def saw(self, partner: str, block: int, difference: Difference) -> None:
         """A partner's block was compared with the own one."""

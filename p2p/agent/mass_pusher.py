@@ -189,8 +189,8 @@ class MassPusher(Carrier):
             return
         self._closed = True
         held, self._held = self._held, []
-        for parcel in held:  # their senders have receipts, and their rounds never come
-            self._take(parcel)
+        for one in held:  # their senders have receipts, and their rounds never come
+            self._take(one)
         now = asyncio.get_running_loop().time()
         partners = self._seat.plan(self.parcels.next_round()).outs if self._seat else ()
         if partners:

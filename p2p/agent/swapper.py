@@ -199,7 +199,8 @@ class Swapper(Carrier):
             return
         payload = writable(buffer[:nbytes])
         shard = self._framing.describe(opened.first, opened.count, blocks, codec, payload)
-        bounds = tuple(self.gate.limit(b.index).bound(self.shards.norm(b.index)) for b in blocks)
+        part = isinstance(codec, Projection)
+        bounds = tuple(self.gate.limit(b.index, part).bound(self.shards.norm(b.index)) for b in blocks)
         self.swaps.told_bounds(opened.exchange, bounds)
         ask = Ask(opened.exchange, opened.weight, self.pace.pulse, self.swaps.receipts(opened.partner), bounds, shard)
         sent = self.post.send(opened.partner, ask, payload)
@@ -281,7 +282,8 @@ class Swapper(Carrier):
         for i, piece in pieces:
             block = self.shards.blocks[i]
             size = codec.nbytes(block.elements, block.dtype)
-            limits = self.gate.limit(i), Limit(ask.bounds[i - ask.shard.first])
+            own = self.gate.limit(i, isinstance(codec, Projection))
+            limits = own, Limit(ask.bounds[i - ask.shard.first], gross=own.gross)
             out = buffer[used : used + size]
             difference = self.shards.answer(i, piece, codec, weight, out, ask.pulse.step, limits, share)
             self._compared(sender, i, difference, codec)

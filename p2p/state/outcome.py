@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -34,12 +35,13 @@ class Difference:
 class Limit:
     """Up to which norm a difference counts in full: `norm`, or `share` of the own block's, whichever is larger; 0: any.
 
-    Beyond a bound b, a difference of norm d counts as one of norm b^2 / d: not only no more, but the less the further. What is
-    only clipped to b still pulls steadily; this way, gross values have no weight, and models that are apart still merge.
+    Beyond that bound it counts as if it were no further than the bound, so that honest models that are apart still merge.
+    Beyond `gross` of the own norm it counts the less the further: what is only clipped would go on pulling.
     """
 
     norm: float = 0.0
     share: float = 0.0
+    gross: float = 0.0
 
     def bound(self, own: float) -> float:
         """With an own block of norm `own`; 0 where there is none."""
@@ -49,8 +51,12 @@ class Limit:
         """The factor for a difference of this squared norm."""
         if squared <= self.norm * self.norm or not (self.norm or self.share):
             return 1.0
-        bound = self.bound(squared_norm(own) ** 0.5 if self.share else 0.0)
-        return min(1.0, bound * bound / squared) if bound else 1.0
+        size = squared_norm(own) ** 0.5 if self.share or self.gross else 0.0
+        bound = self.bound(size)
+        if squared <= bound * bound or not bound:
+            return 1.0
+        distance = math.sqrt(squared)
+        return bound / distance * min(1.0, max(bound, self.gross * size) / distance)
 
 
 UNLIMITED = Limit()

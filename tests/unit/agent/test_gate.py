@@ -10,7 +10,7 @@ import torch
 from optim import Kind
 from p2p.agent.gate import PUSHED, STREAK, SWAPPED, Gate
 from p2p.net.messages import Answer, Ask
-from p2p.state.outcome import Difference, Limit
+from p2p.state.outcome import UNLIMITED, Difference, Limit
 from tests.simulation.swap_world import Plain, SwapWorld
 
 
@@ -38,6 +38,13 @@ def test_bounds(made: Gate, own: float, bound: float) -> None:
     assert made.limit(0).bound(own) == pytest.approx(bound)
 
 
+def test_in_a_part_of_a_block_only_gross_values_count_less() -> None:
+    made = gate(seen=(0.1, 0.2, 0.3))
+    assert made.limit(0, part=True) == Limit(0.0, 3.0, 3.0)
+    assert gate(Kind.SIGNED, seen=(0.1, 0.2, 0.3)).limit(0, part=True) == Limit(0.0, 30.0, 30.0)
+    assert gate(factor=0.0).limit(0, part=True) == UNLIMITED
+
+
 def test_one_partner_cannot_move_the_median_however_often_it_asks() -> None:
     made = gate(seen=(1.0, 2.0, 3.0))
     for _ in range(1000):
@@ -45,9 +52,14 @@ def test_one_partner_cannot_move_the_median_however_often_it_asks() -> None:
     assert made.limit(0).norm == pytest.approx(7.5)
 
 
-@pytest.mark.parametrize(("distance", "counts"), [(0.0, 0.0), (2.0, 2.0), (3.0, 3.0), (6.0, 1.5), (300.0, 0.03), (1e100, 0.0)])
-def test_beyond_the_bound_a_difference_counts_the_less_the_further(distance: float, counts: float) -> None:
-    scale = Limit(3.0).scale(distance**2, torch.ones(1))
+@pytest.mark.parametrize(
+    ("distance", "counts"),
+    [(0.0, 0.0), (2.0, 2.0), (3.0, 3.0), (6.0, 3.0), (20.0, 3.0), (40.0, 1.5), (6000.0, 0.01), (1e100, 0.0)],
+)
+def test_beyond_the_bound_a_difference_counts_no_more_and_gross_values_the_less_the_further(
+    distance: float, counts: float
+) -> None:
+    scale = Limit(3.0, gross=10.0).scale(distance**2, torch.full((4,), 1.0))
     assert distance * scale == pytest.approx(counts)
 
 
@@ -147,7 +159,7 @@ def test_an_honest_answer_keeps_what_the_request_asked_for() -> None:
     assert ask.bounds == pytest.approx([0.1 * 8**0.5, 0.1 * 8**0.5, 0.1 * 4**0.5])
     assert [m.accepted for *_, m in world.log if isinstance(m, Answer)] == [0b111]
     moved = values(world)
-    assert float(moved[0][0]) == pytest.approx(1.0 + 0.5 * 0.1**2)  # a difference of 1 is 10 bounds: a tenth of one counts
+    assert float(moved[0][0]) == pytest.approx(1.0 + 0.5 * 0.1)  # a difference of 1 is 10 bounds: one of them counts
     assert float(moved.mean()) == pytest.approx(1.5, abs=1e-12)
 
 
