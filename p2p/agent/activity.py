@@ -9,8 +9,8 @@ from statistics import median
 
 from p2p.net.messages import Pulse
 
-MEMORY = 0.1
-"""Share of the newest step in the moving mean of samples."""
+RECENT = 32
+"""Steps whose samples make the mean: some are heard of a step early or late."""
 
 
 @dataclass(slots=True)
@@ -47,6 +47,7 @@ class Pace:
         self.step = 0
         self.span = 1.0  # an own step, in step times of the neighbourhood
         self.samples = 0.0  # per step, a moving mean; 0 where they are not counted
+        self._worked: deque[int] = deque(maxlen=RECENT)
         self._last: float | None = None
         self._own: deque[float] = deque(maxlen=16)
         self.own = 0.0
@@ -67,7 +68,9 @@ class Pace:
 
     def worked(self, samples: int) -> None:
         """The step that is over was taken on so many samples."""
-        self.samples += (samples - self.samples) * (MEMORY if self.samples else 1.0)
+        if samples or self._worked:
+            self._worked.append(samples)
+            self.samples = sum(self._worked) / len(self._worked)
 
     def heard(self, partner: str, pulse: Pulse) -> None:
         if 0 < pulse.pace < 1e6:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from optim import Kind
-from p2p.agent.activity import Pace
+from p2p.agent.activity import RECENT, Pace
 from tests.simulation.swap_world import SwapWorld, sources
 
 SAMPLES = (16.0, 32.0, 128.0)
@@ -50,4 +50,7 @@ def test_samples_per_step_are_a_moving_mean() -> None:
     pace.worked(32)
     assert pace.pulse.samples == 32
     pace.worked(42)
-    assert pace.samples == pytest.approx(33.0)
+    assert pace.samples == pytest.approx(37.0)
+    for _ in range(RECENT):
+        pace.worked(40)
+    assert pace.samples == pytest.approx(40.0)
