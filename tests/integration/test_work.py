@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_five_processes_two_killed_one_joining(tmp_path: Path) -> None:
-    job = Job(length=4800, chunk=16, batch=16, pace=0.01, wait_for=5)  # about 10 s each
+    job = Job(length=4800, chunk=16, batch=16, pace=0.025, wait_for=5)  # long enough for the joiner to start in
     with WorkSwarm(tmp_path, job) as swarm:
         first = swarm.start(5)
         wait(lambda: len(first[1].seen) > 240, first[1])
