@@ -21,6 +21,7 @@ from p2p.sim.clock import Process, VirtualLoop, run
 from p2p.sim.compute import Compute
 from p2p.sim.faults import Fault, Link, Schedule
 from p2p.sim.node import Life
+from p2p.sim.watch import Watch
 from p2p.sim.workloads import Workload
 
 Gradients = list[Tensor]
@@ -111,9 +112,7 @@ class Central:
         self._meeting = choice.meeting(self)
         self._compute = compute
         self._given = nodes
-        self._errors: list[BaseException] = []
-        self._enough = False
-        self._changed: asyncio.Event
+        self._watch = Watch()
         self._steps: int | None = None
 
     # --- a run -------------------------------------------------------------------------------------------------------
@@ -132,14 +131,13 @@ class Central:
 
     def stop(self) -> None:
         """Let the training end here."""
-        self._enough = True
-        self._changed.set()
+        self._watch.stop()
 
     async def _run(self, seconds: float | None, beside: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        self.loop, self._changed = loop, asyncio.Event()
-        loop.set_exception_handler(self._failed)
+        self.loop = loop
+        self._watch.begin(loop)
         for _ in range(self._given):
             self._enter()
         nn.utils.vector_to_parameters(self.vectors().mean(0), self.model.parameters())
@@ -148,18 +146,11 @@ class Central:
             self._spawn(worker)
         watcher = asyncio.ensure_future(beside()) if beside else None
         if watcher is not None:
-            watcher.add_done_callback(self._ended)
-        try:
-            async with asyncio.timeout(seconds):
-                while not self._enough and any(worker.life is Life.TRAINING for worker in self.nodes):
-                    self._changed.clear()
-                    await self._changed.wait()
-                    self._raise()
-        except TimeoutError:
-            pass
+            watcher.add_done_callback(self._watch.ended)
+        await self._watch.over(lambda: any(worker.life is Life.TRAINING for worker in self.nodes), seconds)
         if watcher is not None:
             watcher.cancel()
-        self._raise()
+        self._watch.check()
 
     def _enter(self) -> Worker:
         index = len(self.nodes)
@@ -170,7 +161,7 @@ class Central:
         return worker
 
     def _spawn(self, worker: Worker) -> None:
-        worker.process.spawn(self._train(worker)).add_done_callback(self._ended, context=Context())
+        worker.process.spawn(self._train(worker)).add_done_callback(self._watch.ended, context=Context())
 
     async def _train(self, worker: Worker) -> None:
         while not worker.leaving and (self._steps is None or worker.steps < self._steps):
@@ -190,19 +181,6 @@ class Central:
         worker.steps += 1
         worker.waited += self.loop.time() - computed
         worker.seconds.append(self.loop.time() - began)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._errors.append(error)
-        self._changed.set()
-
-    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._errors.append(context.get("exception") or RuntimeError(context["message"]))
-        self._changed.set()
-
-    def _raise(self) -> None:
-        if self._errors:
-            raise self._errors[0]
 
     # --- for meetings, and to look at ---------------------------------------------------------------------------------
 
@@ -276,4 +254,4 @@ class Central:
         worker.process.kill()
         worker.life = Life.KILLED
         self._meeting.gone(worker)
-        self._changed.set()
+        self._watch.changed()

@@ -26,6 +26,7 @@ from p2p.sim.faults import Fault, Link, Schedule
 from p2p.sim.invariants import Ledger
 from p2p.sim.journal import Journal, NodeLog
 from p2p.sim.node import Life, Setting, SimulatedNode
+from p2p.sim.watch import Watch
 from p2p.sim.workloads import Averaging, Workload
 from topology import Topology
 
@@ -89,9 +90,7 @@ class SimulatedSwarm:
         self._sites = tuple(sites)
         self._sample = sample
         self._steps: int | None = None
-        self._enough = False
-        self._errors: list[BaseException] = []
-        self._changed: asyncio.Event
+        self._watch = Watch()
         self._loop: VirtualLoop
 
     # --- a run -------------------------------------------------------------------------------------------------------
@@ -119,14 +118,13 @@ class SimulatedSwarm:
 
     def stop(self) -> None:
         """Let the training end here."""
-        self._enough = True
-        self._changed.set()
+        self._watch.stop()
 
     async def _run(self, seconds: float | None, quiet: float, beside: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        self._loop, self._changed = loop, asyncio.Event()
-        loop.set_exception_handler(self._failed)
+        self._loop = loop
+        self._watch.begin(loop)
         with _standing():
             await self._found()
         self.schedule.arm()
@@ -134,13 +132,13 @@ class SimulatedSwarm:
             self._spawn(node, node.live(self._steps))
         watchers = [asyncio.ensure_future(watch()) for watch in (self._sampling if self._sample else None, beside) if watch]
         for watcher in watchers:
-            watcher.add_done_callback(self._ended)
-        await self._trained(seconds)
+            watcher.add_done_callback(self._watch.ended)
+        await self._watch.over(self._busy, seconds)
         for watcher in watchers:
             watcher.cancel()
         if quiet:
             await self._calm(quiet)
-        self._raise()
+        self._watch.check()
 
     async def _found(self) -> None:
         """The nodes that are there from the start."""
@@ -167,21 +165,11 @@ class SimulatedSwarm:
     def _transport(self, name: str, site: str) -> Transport:
         return self.network.transport(name, site)
 
-    async def _trained(self, seconds: float | None) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                while not self._enough and any(node.life in (Life.JOINING, Life.TRAINING) for node in self.nodes):
-                    self._changed.clear()
-                    await self._changed.wait()
-                    self._raise()
-        except TimeoutError:
-            pass
-
     async def _calm(self, quiet: float) -> None:
         """Training stops where it is; the agents go on for a while, and then open no more swaps."""
         for node in self.nodes:
             node.resting = True
-        await self._trained(DRAIN)
+        await self._watch.over(self._busy, DRAIN)
         await asyncio.sleep(quiet)
         exchanges = [node.agent.exchange for node in self.living if node.agent.exchange is not None]
         for exchange in exchanges:
@@ -197,21 +185,10 @@ class SimulatedSwarm:
             self.samples.append(self.look())
 
     def _spawn(self, node: SimulatedNode, program: Any) -> None:
-        node.process.spawn(program).add_done_callback(self._ended, context=Context())
+        node.process.spawn(program).add_done_callback(self._watch.ended, context=Context())
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._errors.append(error)
-        self._changed.set()
-
-    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Nothing that an agent's callback raises is passed over."""
-        self._errors.append(context.get("exception") or RuntimeError(context["message"]))
-        self._changed.set()
-
-    def _raise(self) -> None:
-        if self._errors:
-            raise self._errors[0]
+    def _busy(self) -> bool:
+        return any(node.life in (Life.JOINING, Life.TRAINING) for node in self.nodes)
 
     # --- looking at it -----------------------------------------------------------------------------------------------
 
@@ -351,7 +328,7 @@ class SimulatedSwarm:
         node.life, node.end = Life.KILLED, self._loop.time()
         self.network.crash(node.name)
         self._book_out(node)
-        self._changed.set()
+        self._watch.changed()
 
     def _stall(self, node: SimulatedNode) -> None:
         node.process.stop()

@@ -126,6 +126,7 @@ def test_a_firewall_in_front_of_the_listener(member: Path) -> None:
     found = examined(member)
     assert found["listener"]["severity"] == "error"
     assert "7100 and 7101" in found["listener"]["fix"]
+    assert "bears" in found["exchange"]["says"], "the link was measured all the same"
     assert "listener" not in examined(member, "--dial-only")
 
 
