@@ -65,8 +65,9 @@ class PALSGD(DiLoCo):
             raise SpecError(f"palsgd: pull is {self.pull}; at least 1 step is expected")
 
     def before(self, s: Step) -> None:
-        """g <- kappa (x - x_0) / lr, which plain SGD makes the pull."""
+        """x <- x - kappa (x - x_0); without a gradient the optimizer leaves the parameter and its moments alone."""
         super().before(s)
-        if s.since % self.pull == 0 and s.lr:
-            torch._foreach_copy_(s.g, torch._foreach_sub(s.x, s["anchor"]))
-            torch._foreach_mul_(s.g, self.kappa / s.lr)
+        if s.since % self.pull == 0:
+            torch._foreach_lerp_(s.x, s["anchor"], self.kappa)
+            for p in s.x:
+                p.grad = None

@@ -132,14 +132,28 @@ def elastic(p: Problem, steps: int, sign: float, force: float) -> Array:
 
 
 def diloco(
-    p: Problem, steps: int, sign: float, period: int, rate: float, mu: float, pull: int = 0, kappa: float = 0.0
+    p: Problem,
+    steps: int,
+    sign: float,
+    period: int,
+    rate: float,
+    mu: float,
+    pull: int = 0,
+    kappa: float = 0.0,
+    beta: float = 0.0,
 ) -> Array:
-    """Every `period` steps D = x_0 - W x, u <- mu u + D, x_0 <- x_0 - rate (D + mu u); every `pull`-th step pulls to x_0."""
-    x, u = p.start, np.zeros_like(p.start)
+    """Every `period` steps D = x_0 - W x, u <- mu u + D, x_0 <- x_0 - rate (D + mu u); every `pull`-th step pulls to x_0.
+
+    The inner steps are m <- beta m + g, x <- x - lr m; a pull leaves m alone.
+    """
+    x, u, m = p.start, np.zeros_like(p.start), np.zeros_like(p.start)
     anchor = x
     for t in range(steps):
-        pulls = pull and (t % period + 1) % pull == 0
-        x = x - kappa * (x - anchor) if pulls else x - p.lr(t) * p.gradient(x)
+        if pull and (t % period + 1) % pull == 0:
+            x = x - kappa * (x - anchor)
+        else:
+            m = beta * m + p.gradient(x)
+            x = x - p.lr(t) * m
         if (t + 1) % period == 0:
             moved = anchor - p.mix(t // period) @ x
             u = sign * mu * u + moved

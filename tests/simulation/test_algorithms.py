@@ -69,6 +69,12 @@ CASES = [
         f"palsgd:{OFF},period=6,pull=3,kappa=0.25",
         partial(recursions.diloco, period=6, rate=0.7, mu=0.9, pull=3, kappa=0.25),
     ),
+    Case(
+        f"palsgd:{OFF},period=5,pull=2,kappa=0.4",
+        partial(recursions.diloco, period=5, rate=0.7, mu=0.9, pull=2, kappa=0.4, beta=0.9),
+        lr=0.01,
+        momentum=0.9,
+    ),
     Case(f"oldsgd:{OFF},period=4", partial(recursions.oldsgd, period=4), "one-peer-exponential", 8),
     Case(f"extra:{OFF}", recursions.extra, "ring", 8),
     Case(f"d2:{OFF}", recursions.d2, "ring:weights=lazy", 8),
