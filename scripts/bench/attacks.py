@@ -1,7 +1,7 @@
 """What members do who send wrong models: 16 simulated nodes, 4-regular, two of them bad; accuracy on digits by rule and attack.
 
-    python scripts/bench/attacks.py                                   # both splits, all rules and attacks: an hour on one core
-    python scripts/bench/attacks.py --split shuffled --rules nearest  # some of it
+    python scripts/bench/attacks.py                                      # the whole table
+    python scripts/bench/attacks.py --split shuffled --rules nearest     # some of it
 
 The bad two train like the others and know all honest models, but send, whatever the block: `nan`; `1e8`; `flip`, their
 own values negated; `little`, the honest mean less 1.5 standard deviations (a little is enough, Baruch et al., 2019);
@@ -13,9 +13,12 @@ images after `--steps` steps, and that of the mean of their models; `clean` is w
 from __future__ import annotations
 
 import argparse
+import logging
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -175,28 +178,39 @@ def accuracies(algorithm: str, attack: str, split: str, steps: int, seed: int) -
     return sum(map(digits.score, models)) / len(models), digits.score(average)
 
 
+def outcome(algorithm: str, attack: str, split: str, steps: int, seed: int) -> tuple[float, float]:
+    """One run, in a process of its own."""
+    torch.set_num_threads(1)
+    logging.getLogger("starlings").setLevel(logging.ERROR)
+    return accuracies(algorithm, attack, split, steps, seed)
+
+
+def table(pool: Executor, rules: Sequence[str], attacks: Sequence[str], split: str, steps: int, seed: int) -> None:
+    """Lines appear in order, each as soon as its runs and those before it are done."""
+    print(f"\n{split}, {steps} steps, seed {seed}: nodes / average")
+    print(f"{'rule':30}" + "".join(f"{attack:>15}" for attack in attacks))
+    under_way = [[pool.submit(outcome, RULES[name], attack, split, steps, seed) for attack in attacks] for name in rules]
+    for name, runs in zip(rules, under_way, strict=True):
+        cells = (run.result() for run in runs)
+        print(f"{name:30}" + "".join(f"{nodes:7.3f} /{average:6.3f}" for nodes, average in cells), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rules", default="", help="rows with this in their name; several between semicolons")
     parser.add_argument("--attacks", default=",".join(ATTACKS))
     parser.add_argument("--split", choices=("sorted", "shuffled"), help="else both")
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    attacks = given.attacks.split(",")
-    for split in (given.split,) if given.split else ("sorted", "shuffled"):
-        print(f"\n{split}, {given.steps} steps, seed {given.seed}: nodes / average")
-        print(f"{'rule':30}" + "".join(f"{attack:>15}" for attack in attacks))
-        for name, algorithm in RULES.items():
-            if not any(word.strip() in name for word in given.rules.split(";")):
-                continue
-            began = time.perf_counter()
-            print(f"{name:30}", end="", flush=True)
-            for attack in attacks:
-                nodes, average = accuracies(algorithm, attack, split, given.steps, given.seed)
-                print(f"{nodes:7.3f} /{average:6.3f}", end="", flush=True)
-            print(f"  {time.perf_counter() - began:5.0f} s", flush=True)
+    words = [word.strip() for word in given.rules.split(";")]
+    rules = [name for name in RULES if any(word in name for word in words)]
+    began = time.perf_counter()
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for split in (given.split,) if given.split else ("sorted", "shuffled"):
+            table(pool, rules, given.attacks.split(","), split, given.steps, given.seed)
+    print(f"\n{time.perf_counter() - began:.0f} s")
 
 
 if __name__ == "__main__":
