@@ -6,6 +6,7 @@ from optim.builtin import (
     D2,
     PALSGD,
     AdPsgd,
+    Aged,
     Async,
     DecentLaM,
     DiLoCo,
@@ -15,9 +16,12 @@ from optim.builtin import (
     GradientGossip,
     GradientTracking,
     Layerwise,
+    LineSearch,
     Local,
     MomentumTracking,
     OverlappedLocal,
+    ParticleSwarm,
+    Progressive,
     PushSum,
     SelSync,
     SlowMo,
@@ -25,13 +29,14 @@ from optim.builtin import (
 from optim.compatibility import Incompatible, check
 from optim.kinds import Kind
 from optim.registry import make, names, register, spec_of
-from optim.synchronous import Synchronous
+from optim.synchronous import Standing, Synchronous
 
 __all__ = [
     "D2",
     "PALSGD",
     "AccumAdam",
     "AdPsgd",
+    "Aged",
     "Algorithm",
     "Async",
     "DecentLaM",
@@ -44,12 +49,16 @@ __all__ = [
     "Incompatible",
     "Kind",
     "Layerwise",
+    "LineSearch",
     "Local",
     "MomentumTracking",
     "OverlappedLocal",
+    "ParticleSwarm",
+    "Progressive",
     "PushSum",
     "SelSync",
     "SlowMo",
+    "Standing",
     "Step",
     "SwarmAdam",
     "Synchronous",

@@ -13,7 +13,7 @@ A step without an exchange is one with W = I: all three run, and nothing is mixe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -51,6 +51,8 @@ class Step:
     staleness: float = 0.0  # steps that the partners were behind in the last exchange
     silent: bool = False  # nothing in this step is worth asking others for a swap; set by the algorithm
     span: float = 1.0  # how long an own step takes, in step times of the neighbourhood
+    loss: Callable[[], float] = float  # of the model as it is, on the batch at hand; infinite where it is not finite
+    told: float = 0.0  # the loss that travels with what is published; set by the algorithm
 
     @property
     def g(self) -> Tensors:
@@ -72,6 +74,8 @@ class Algorithm:
         momentum: Whether the optimizer's moments are mixed like the parameters; first and second ones together or not at all.
         period: Steps between two exchanges.
         switch: Up to this step every step exchanges, `period` counts from then on (post-local).
+        ema: Decay, per step, of a moving average of the model that each node keeps beside it, to be evaluated and exported; 0:
+            none is kept.
     """
 
     name: ClassVar[str] = ""
@@ -88,10 +92,13 @@ class Algorithm:
     """It may leave parameters out: those of further optimizers, and all while gradients are scaled."""
     corrects: ClassVar[tuple[str, ...]] = ()
     """Vectors whose sum over the members must be 0: they begin anew, all in the same round, when the view has changed."""
+    judges: ClassVar[bool] = False
+    """It calls `Step.loss`, so the node needs a criterion."""
 
     momentum: Literal["shared", "local"] = "shared"
     period: int = 1
     switch: int = 0
+    ema: float = 0.0
 
     clip: ClassVar[float] = 0.0
     """A difference beyond so many times the median of the partners' counts less; 0: none does."""
@@ -101,6 +108,8 @@ class Algorithm:
             raise SpecError(f"{self.name}: clip is {self.clip}; at least 0 is expected")
         if self.period < 1 or self.switch < 0:
             raise SpecError(f"{self.name}: period is {self.period}, switch {self.switch}; at least 1 and 0 are expected")
+        if not 0 <= self.ema < 1:
+            raise SpecError(f"{self.name}: ema is {self.ema}; at least 0 and less than 1 is expected")
 
     @property
     def shares_state(self) -> bool:

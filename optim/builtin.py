@@ -1,5 +1,6 @@
 """The algorithms that come with the package; importing this registers them."""
 
+from optim.aged import Aged, Progressive
 from optim.asynchronous import AdPsgd, Async
 from optim.d2 import D2
 from optim.decentlam import DecentLaM
@@ -8,6 +9,8 @@ from optim.elastic import Elastic
 from optim.extra import Extra
 from optim.gossip import Gossip, Local, OverlappedLocal
 from optim.gradients import GradientGossip
+from optim.line_search import LineSearch
+from optim.pso import ParticleSwarm
 from optim.push_sum import PushSum
 from optim.selsync import Layerwise, SelSync
 from optim.slowmo import SlowMo
@@ -17,6 +20,7 @@ __all__ = [
     "D2",
     "PALSGD",
     "AdPsgd",
+    "Aged",
     "Async",
     "DecentLaM",
     "DiLoCo",
@@ -26,9 +30,12 @@ __all__ = [
     "GradientGossip",
     "GradientTracking",
     "Layerwise",
+    "LineSearch",
     "Local",
     "MomentumTracking",
     "OverlappedLocal",
+    "ParticleSwarm",
+    "Progressive",
     "PushSum",
     "SelSync",
     "SlowMo",

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from optim.algorithm import Algorithm
 from optim.robust import RULES, Name, Rule
 from topology import SpecError
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of a model that takes part in a merge."""
+
+    weight: float  # that the topology gives it
+    step: int  # of its node
+    loss: float  # that its node sent along, see `Step.told`
 
 
 @dataclass(frozen=True)
@@ -35,3 +45,16 @@ class Synchronous(Algorithm):
     def rule(self) -> Rule | None:
         """In place of the mean."""
         return RULES.get(self.robust)
+
+    @property
+    def punctual(self) -> bool:
+        """What comes late is dropped, for those of one round are compared."""
+        return self.rule is not None
+
+    def weigh(self, own: Standing, others: Sequence[Standing]) -> Sequence[float]:
+        """The others' weights, in place of the topology's; what is left to 1 is the own model's.
+
+        Called once a round for those that came in time, and with one alone for what comes late. Not negative, and at most 1
+        in sum. What differs from the topology's does not keep the mean.
+        """
+        return [other.weight for other in others]

@@ -41,7 +41,7 @@ from p2p.registry import closed, opened
 from p2p.report import EventLog, StepReport
 from p2p.saving import Saving
 from p2p.settings import Settings, resolve
-from p2p.state import Mean
+from p2p.state import Criterion, Mean, holding
 from p2p.stepper import Stepper
 from p2p.stream import Stream
 from p2p.task import make_task
@@ -132,7 +132,8 @@ class Node:
         self._settings = settings
         self._epoch = Epoch()
         self._phase = "training"
-        self._averaging = self._gathered = self._closed = self._forked = False
+        self._standing_in = ""  # what the model holds the mean of
+        self._gathered = self._closed = self._forked = False
         self._began = time.monotonic()
         config = settings.configured(config)
         self._hooks: list[RemovableHandle] = []
@@ -199,6 +200,19 @@ class Node:
         return {short(n): str(i.state) for n, i in membership.members.items()} if membership is not None else {}
 
     @property
+    def criterion(self) -> Criterion | None:
+        """What algorithms that compare losses call: a function that returns the loss of the model on the batch at hand.
+
+        Set it before the first step, as `node.criterion = lambda: loss_function(model(x), y)`, with the loop's x and y. It is
+        called in `optimizer.step()`, without gradients, and must leave the model as it is.
+        """
+        return self._task.method.criterion
+
+    @criterion.setter
+    def criterion(self, criterion: Criterion) -> None:
+        self._task.method.criterion = criterion
+
+    @property
     def leaving(self) -> bool:
         """Whether the process was told to end (SIGTERM): a loop that breaks now leaves in good order; soon it is broken."""
         return notice.given
@@ -262,12 +276,31 @@ class Node:
         self._ready("averaged()")
         mean = Mean(self._task.shards)
         self._thread.call(pull_all(self._agent, mean))
-        self._averaging = True
+        with self._stand_in("node.averaged()"), mean.applied():
+            yield mean.count
+
+    @contextmanager
+    def ema(self) -> Iterator[None]:
+        """Inside, the model's parameters hold their moving average over the steps so far, of the algorithm's decay `ema`.
+
+        They come back exactly at the end; `optimizer.step()` inside raises StateError. Where all nodes call `consensus()`
+        inside, at the same time, the average becomes that of the swarm's mean. Buffers are not averaged: see
+        `torch.optim.swa_utils.update_bn` for BatchNorm's. Raises StateError where no average is kept.
+        """
+        self._alive()
+        values = self._task.method.ema()
+        with self._stand_in("node.ema()"), holding(values):
+            yield
+
+    @contextmanager
+    def _stand_in(self, what: str) -> Iterator[None]:
+        if self._standing_in:
+            raise StateError(f"{what} inside {self._standing_in}: the model holds an average there")
+        self._standing_in = what
         try:
-            with mean.applied():
-                yield mean.count
+            yield
         finally:
-            self._averaging = False
+            self._standing_in = ""
 
     def consensus(self, tolerance: float = TOLERANCE, timeout: float | None = None) -> Consensus:
         """Exchange on, without local updates, until all live members have come here and their models are one.
@@ -309,7 +342,7 @@ class Node:
     def _close(self, told: bool) -> None:
         for hook in self._hooks:
             hook.remove()
-        if told and not self._averaging:
+        if told and not self._standing_in:
             self._stepper.last(self._state)
         self._saving.finish()
         with suppress(ClosedError):
@@ -347,8 +380,8 @@ class Node:
 
     def _ready(self, what: str) -> None:
         """What needs the others, and the node's own model, first waits for `wait_for` members."""
-        if self._averaging:
-            raise StateError(f"{what} inside node.averaged(): the model holds the average there")
+        if self._standing_in and (what, self._standing_in) != ("consensus()", "node.ema()"):
+            raise StateError(f"{what} inside {self._standing_in}: the model holds an average there")
         self._alive()
         if not self._gathered:
             self._gather()

@@ -254,7 +254,8 @@ class Agent:
         assert self.exchange is not None and self.task is not None
         self.step_count += 1
         self.task.method.after()
-        self.exchange.silent = self.task.method.silent
+        self.exchange.silent, self.exchange.loss = self.task.method.silent, self.task.method.told
+        self.exchange.training = True
         if self.due:
             self.exchange.offer(self.step_count)
         self._reporter.offered()

@@ -38,6 +38,8 @@ class Carrier:
         self._staging = Staging()
         self._far: set[str] = set()
         self.silent = False  # set by the trainer: its last step is no reason to ask for a swap
+        self.loss = 0.0  # set by the trainer: it travels with what its last step publishes
+        self.training = True  # until consensus
 
     @property
     def far(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ async def consensus(agent: Agent, tolerance: float, timeout: float) -> Consensus
     began = agent.loop.time()
     assert agent.exchange is not None
     agent.announce(Phase.ARRIVED)
+    agent.exchange.training = False
     _meet(agent)
     hastened = done = False
     distance = agent.report.distance if agent.report else 0.0

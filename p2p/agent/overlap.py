@@ -47,7 +47,8 @@ class OverlappedPusher(Pusher):
             self._begin(published, now)
 
     def _join(self, mixed: Mixed) -> None:
-        published = self._published[mixed.plan.round]
-        for sender, weight, load in loads(mixed):
-            for index, (data, codec, step) in load.items():
-                self._join_late(sender, index, Part(weight, data, codec, step), published)
+        published, neighbours = self._published[mixed.plan.round], loads(mixed)
+        weights = self._weigh([(weight, load) for _, weight, load in neighbours], 1.0)
+        for (sender, _, load), weight in zip(neighbours, weights, strict=True):
+            for index, (codec, data) in load.blocks.items():
+                self._join_late(sender, index, Part(weight, data, codec, load.step), published)

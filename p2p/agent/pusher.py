@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from optim import Synchronous
+from optim import Standing, Synchronous
 from optim.codec import Codec, writable
 from p2p.agent.carrier import Carrier
 from p2p.agent.coding import one_codec, suited
@@ -27,6 +28,9 @@ from p2p.state.shards import Part, Published, Shards
 LOOK = 1.0
 """Seconds after which a wait looks again at the latest."""
 
+WORST = 1e30
+"""The largest loss that travels: what is larger, or not finite, goes as this."""
+
 Blocks = dict[int, tuple[Codec, Tensor]]
 """Pieces of one push, by block."""
 
@@ -38,15 +42,15 @@ class Late:
     sender: str
     round: int
     weight: float
-    step: int
-    blocks: Blocks
+    load: Load
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What came in time: opaque to the machine."""
+    """What came: opaque to the machine."""
 
     step: int
+    loss: float
     blocks: Blocks
 
 
@@ -92,16 +96,21 @@ class Pusher(Carrier):
         self._mixed = None
         if mixed is None or published is None or not mixed.parts:
             return
-        given = sum(weight for _, weight in mixed.plan.ins)
+        given = math.fsum(weight for _, weight in mixed.plan.ins)
         neighbours = loads(mixed)
+        weights = self._weigh([(weight, load) for _, weight, load in neighbours], mixed.plan.own + given)
         for block in self.shards.blocks:
-            there = [(sender, weight, load[block.index]) for sender, weight, load in neighbours if block.index in load]
             limit = self.gate.limit(block.index)
-            parts = [Part(weight, *piece, limit) for _, weight, piece in there]
-            missing = given - sum(part.weight for part in parts) if len(parts) < len(mixed.plan.ins) else 0.0
-            own, rule, bad = mixed.plan.own + missing, self._algorithm.rule, self._algorithm.bad
-            differences = self.shards.combine(block.index, own, parts, published, rule, bad)
-            for (sender, _, _), difference in zip(there, differences, strict=True):
+            there = [
+                (sender, Part(weight, data, codec, load.step, limit))
+                for (sender, _, load), weight in zip(neighbours, weights, strict=True)
+                if block.index in load.blocks
+                for codec, data in [load.blocks[block.index]]
+            ]
+            parts = [part for _, part in there]
+            own = mixed.plan.own + (given - math.fsum(part.weight for part in parts))
+            differences = self.shards.combine(block.index, own, parts, published, self._algorithm.rule, self._algorithm.bad)
+            for (sender, _), difference in zip(there, differences, strict=True):
                 self._differed(sender, block.index, difference)
         self.shards.flush()
 
@@ -212,6 +221,18 @@ class Pusher(Carrier):
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
+    def _weigh(self, others: Sequence[tuple[float, Load]], total: float) -> Sequence[float]:
+        """The weights that the algorithm gives to what came; after training, those of the topology."""
+        weights = [weight for weight, _ in others]
+        if not self.training:
+            return weights
+        own = Standing(total - math.fsum(weights), self.pace.step, self._told)
+        return self._algorithm.weigh(own, [Standing(weight, load.step, load.loss) for weight, load in others])
+
+    @property
+    def _told(self) -> float:
+        return max(-WORST, min(self.loss, WORST)) if not math.isnan(self.loss) else WORST
+
     def _publish(self, step: int) -> Published:
         """Once what came late has joined; what is not finite is named, and not pushed."""
         late, self._late = self._late, []
@@ -245,7 +266,9 @@ class Pusher(Carrier):
             codec.encode(published.store.piece(self.shards.blocks[index]), piece)
         payload = writable(buffer[:nbytes])
         shard = self._framing.describe(push.first, push.count, blocks, codec, payload)
-        sent = self.post.send(push.partner, Push(push.exchange, push.round, push.weight, self.pace.pulse, shard), payload)
+        sent = self.post.send(
+            push.partner, Push(push.exchange, push.round, push.weight, self.pace.pulse, shard, self._told), payload
+        )
         self._staging.give(buffer, sent)
         self.history.note("pushes to" if sent is not None else "has no room for", push.partner, push.first, push.count)
         self.rounds.link(push.partner).sent += nbytes if sent is not None else 0
@@ -255,36 +278,39 @@ class Pusher(Carrier):
         self.pace.heard(sender, push.pulse)
         if not 0 < push.weight <= 1:
             raise WireError("weight", f"{push.weight} is not in (0, 1]")
+        if abs(push.loss) > WORST:
+            raise WireError("loss", f"{push.loss} is beyond {WORST}")
         codec, pieces = self._framing.pieces(push.shard, payload, self._framing.range(push.shard.first, push.shard.count))
         blocks = {i: (codec, piece) for i, piece in pieces}
         self.rounds.link(sender).received += payload.nbytes if payload is not None else 0
-        shard, load = push.shard, Load(push.pulse.step, blocks)
+        shard, load = push.shard, Load(push.pulse.step, push.loss, blocks)
         arrived = self.rounds.pushed(sender, push.exchange, push.round, shard.first, shard.count, push.weight, load, now)
         self.history.note(f"is pushed ({arrived.value}) by", sender, shard.first, shard.count)
         if arrived is Arrived.LATE:
-            self._late.append(Late(sender, push.round, push.weight, push.pulse.step, blocks))
+            self._late.append(Late(sender, push.round, push.weight, load))
         if arrived in (Arrived.LATE, Arrived.KEPT):
             self.activity.met(sender, push.pulse)
 
     def _apply_late(self, late: Late) -> None:
         published = self._published.get(late.round)
-        if published is None or self._algorithm.rule is not None:  # a rule compares those of one round
+        if published is None or self._algorithm.punctual:
             self.rounds.tally.stale += 1
             return
-        for index, (codec, data) in late.blocks.items():
-            self._join_late(late.sender, index, Part(late.weight, data, codec, late.step), published)
+        (weight,) = self._weigh([(late.weight, late.load)], 1.0)
+        for index, (codec, data) in late.load.blocks.items():
+            self._join_late(late.sender, index, Part(weight, data, codec, late.load.step), published)
 
     def _join_late(self, sender: str, index: int, part: Part, published: Published) -> None:
         part = part._replace(limit=self.gate.limit(index))
         self._differed(sender, index, self.shards.late(index, part, published))
 
 
-def loads(mixed: Mixed) -> list[tuple[str, float, dict[int, tuple[Tensor, Codec, int]]]]:
-    """Per neighbour its weight and all blocks that it pushed in this round."""
+def loads(mixed: Mixed) -> list[tuple[str, float, Load]]:
+    """Per neighbour its weight and all that it pushed in this round."""
     return [(sender, weight, _merged(messages)) for sender, weight, messages in mixed.parts]
 
 
-def _merged(messages: Mapping[int, object]) -> dict[int, tuple[Tensor, Codec, int]]:
-    """All blocks that a neighbour pushed in one round."""
+def _merged(messages: Mapping[int, object]) -> Load:
+    """All messages of a neighbour in one round; what they say of its node is the same, or nearly."""
     loads = [load for load in messages.values() if isinstance(load, Load)]
-    return {i: (data, codec, load.step) for load in loads for i, (codec, data) in load.blocks.items()}
+    return replace(loads[-1], blocks={i: piece for load in loads for i, piece in load.blocks.items()})

@@ -280,6 +280,7 @@ class Push:
     weight: float
     pulse: Pulse
     shard: Shard
+    loss: float = 0.0  # of what is published, where merges compare losses
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from hashlib import blake2b
 from typing import Protocol
 
@@ -98,6 +99,7 @@ class SimulatedNode:
         self.model = setting.workload.model(index)
         self.optimizer = setting.workload.optimizer(self.model)
         self.method = Method(setting.algorithm, self.model, [self.optimizer])
+        self.method.criterion = partial(setting.workload.batch_loss, index, self.model)
         self.shards = self.method.shards(setting.config.exchange.block_bytes)
         self.agent = Agent(self._who(site), transport, setting.config, self._rng(), log)
         self.agent.took = lambda block: registrar.took(self, block)

@@ -27,6 +27,9 @@ class Workload(Protocol):
     def gradient(self, node: int, model: nn.Module) -> None:
         """Fill the gradients of the next batch."""
 
+    def batch_loss(self, node: int, model: nn.Module) -> float:
+        """Of a model on the batch of the last gradient of this node."""
+
     def score(self, model: nn.Module) -> float:
         """How good a model is."""
 
@@ -60,6 +63,10 @@ class Averaging:
 
     def gradient(self, node: int, model: nn.Module) -> None:
         """There is none, so the optimizer leaves the vector alone."""
+
+    def batch_loss(self, node: int, model: nn.Module) -> float:
+        """0: there is nothing to learn."""
+        return 0.0
 
     def moved(self) -> Tensor:
         """The sum of all nodes' local updates."""
@@ -124,6 +131,13 @@ class Quadratics:
         matrix, centre = self.function(node)
         for x in model.parameters():
             x.grad = matrix @ (x.detach() - centre)
+
+    def batch_loss(self, node: int, model: nn.Module) -> float:
+        """f_node."""
+        matrix, centre = self.function(node)
+        with torch.no_grad():
+            away = nn.utils.parameters_to_vector(model.parameters()) - centre
+            return float(away @ matrix @ away) / 2
 
     def score(self, model: nn.Module) -> float:
         with torch.no_grad():
@@ -191,6 +205,7 @@ class Digits:
     alpha: float = 0.3
     momentum: float = 0.9
     _rngs: dict[int, np.random.Generator] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _batches: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def model(self, node: int) -> nn.Module:
         """The same weights for every node."""
@@ -213,9 +228,16 @@ class Digits:
         if node not in self._rngs:
             self._rngs[node] = np.random.default_rng([self.seed, node])
         images, labels = digits()
-        chosen = torch.from_numpy(self._rngs[node].choice(self.shares[node % self.nodes], self.batch))
+        chosen = self._batches[node] = torch.from_numpy(self._rngs[node].choice(self.shares[node % self.nodes], self.batch))
         model.zero_grad()
         F.cross_entropy(model(images[chosen]), labels[chosen]).backward()  # type: ignore[no-untyped-call]
+
+    def batch_loss(self, node: int, model: nn.Module) -> float:
+        """Cross entropy on its last batch."""
+        images, labels = digits()
+        chosen = self._batches[node]
+        with torch.no_grad():
+            return float(F.cross_entropy(model(images[chosen]), labels[chosen]))
 
     def score(self, model: nn.Module) -> float:
         images, labels = digits()

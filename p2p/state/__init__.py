@@ -1,8 +1,8 @@
 """The shared state: what is shared, its flat layout, and the only code that writes mixed values to the model."""
 
 from p2p.state.layout import Block
-from p2p.state.mean import Mean
-from p2p.state.method import Method
+from p2p.state.mean import Mean, holding
+from p2p.state.method import Criterion, Method
 from p2p.state.outcome import Difference, Meeting
 from p2p.state.schema import Entry, Schema, first_difference
 from p2p.state.shards import Part, Published, Shards
@@ -11,6 +11,7 @@ from p2p.state.sources import Source, collect
 
 __all__ = [
     "Block",
+    "Criterion",
     "Difference",
     "Entry",
     "Mean",
@@ -24,4 +25,5 @@ __all__ = [
     "Source",
     "collect",
     "first_difference",
+    "holding",
 ]

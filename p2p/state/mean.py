@@ -5,7 +5,7 @@ Parameters and floating buffers take part; optimizer state and integers are left
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -56,16 +56,9 @@ class Mean:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """The trainer's thread: inside, the model holds the mean; afterwards exactly what it held before."""
-        values = self._values()
-        tensors = {i: self._shards.sources[i].create().detach() for i in values}
-        kept = {i: tensor.clone() for i, tensor in tensors.items()}
-        try:
-            for i, tensor in tensors.items():
-                tensor.copy_(values[i].view(tensor.shape))
+        tensors = [(self._shards.sources[i].create(), value) for i, value in self._values().items()]
+        with holding([(tensor, value.view(tensor.shape)) for tensor, value in tensors]):
             yield
-        finally:
-            for i, tensor in tensors.items():
-                tensor.copy_(kept[i])
 
     def _values(self) -> dict[int, Tensor]:
         """The mean of each of the model's tensors, flat."""
@@ -75,3 +68,16 @@ class Mean:
                 if self._shards.sources[segment.tensor].in_model:
                     pieces.setdefault(segment.tensor, []).append(piece)
         return {i: torch.cat(parts) for i, parts in pieces.items()}
+
+
+@contextmanager
+def holding(values: Sequence[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """The trainer's thread: inside, the tensors hold these values; afterwards exactly what they held before."""
+    kept = [tensor.detach().clone() for tensor, _ in values]
+    try:
+        for tensor, value in values:
+            tensor.detach().copy_(value)
+        yield
+    finally:
+        for (tensor, _), value in zip(values, kept, strict=True):
+            tensor.detach().copy_(value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +19,11 @@ from p2p.state.sources import HALVES, Source, collect
 
 LOOK = 20
 """Steps between two looks at the effective learning rate, which reads all gradients once."""
+EMA, SHARE = Vector("ema", wide=True), Vector("ema.share", scalar=True)
+"""A moving average of the model that begins at 0, and the share of the past that is in it: 1 - decay^steps."""
+
+Criterion = Callable[[], "Tensor | float"]
+"""The loss of the model as it is, on the batch at hand."""
 
 
 class Held:
@@ -63,6 +69,9 @@ class Method:
         self._exchanged = False
         self.due = True
         self.rate = 0.0  # effective learning rate when last looked at
+        self.criterion: Criterion | None = None
+        for s in self._steps:
+            s.loss = self._loss
         self.sources: tuple[Source, ...] = (*collected, *self._held(names))
         """All that is shared: the model's, the optimizers' and the algorithm's."""
 
@@ -74,6 +83,11 @@ class Method:
 
     def before(self, step: int, staleness: float = 0.0, span: float = 1.0) -> None:
         """The optimizer is about to take `step`; `staleness` is what the last exchange found, `span` see `Step`."""
+        if self.algorithm.judges and self.criterion is None:
+            raise StateError(
+                f"algorithm {self.algorithm.name!r} compares losses: set node.criterion to a function that returns the loss of "
+                "the model on the batch at hand"
+            )
         scaled = bool(self.algorithm.vectors()) and self._scaled()
         if scaled and not self.algorithm.partial:
             raise StateError(f"algorithm {self.algorithm.name!r} needs unscaled gradients: use GradScaler without fused=True")
@@ -92,6 +106,11 @@ class Method:
         """Whether this step is no reason to ask others for a swap."""
         return bool(self._steps) and all(s.silent for s in self._steps)
 
+    @property
+    def told(self) -> float:
+        """The loss that travels with what is published."""
+        return self._steps[0].told if self._steps else 0.0
+
     def after(self) -> None:
         """The optimizer has stepped; if `due`, the exchange follows."""
         if self.algorithm.corrects:
@@ -101,6 +120,8 @@ class Method:
     def mixed(self, round: int, losses: int, members: int) -> None:
         """The exchange of this round is over, or there was none; so many pushes were lost since the beginning."""
         self._call(self.algorithm.mixed)
+        if self.algorithm.ema:
+            self._call(self._average)
         if self.due:
             self.since, self._exchanged = 0, True
             if losses > self._losses:
@@ -139,10 +160,28 @@ class Method:
         return {
             f"{vector.name}.{group}.{i}": tensor
             for group, s in enumerate(self._steps)
-            for vector in self.algorithm.vectors()
+            for vector in _vectors(self.algorithm)
             if not vector.shared
             for i, tensor in enumerate(s[vector.name])
         }
+
+    def ema(self) -> list[tuple[Tensor, Tensor]]:
+        """Parameters, each with its moving average (at least 32 bits wide). Raises StateError where there is none."""
+        if not self.algorithm.ema:
+            raise StateError(f"no moving average is kept: give an algorithm with ema, as {self.algorithm.name}:ema=0.999")
+        if not all(float(s[SHARE.name][0]) for s in self._steps):
+            raise StateError("the moving average is of past steps, and there is none yet")
+        return [(p, average / s[SHARE.name][0]) for s in self._steps for p, average in zip(s.x, s[EMA.name], strict=True)]
+
+    def _average(self, s: Step) -> None:
+        rest, averages = 1 - self.algorithm.ema, s[EMA.name]
+        torch._foreach_lerp_(averages, [p.to(a.dtype) for p, a in zip(s.x, averages, strict=True)], rest)
+        s[SHARE.name][0].lerp_(torch.ones((), dtype=torch.float64), rest)
+
+    def _loss(self) -> float:
+        assert self.criterion is not None, "an algorithm that judges has one"
+        loss = float(self.criterion())
+        return loss if math.isfinite(loss) else math.inf
 
     def _scaled(self) -> bool:
         """A fused optimizer takes the scale off by itself, later."""
@@ -171,7 +210,11 @@ class Method:
 
 def _step(algorithm: Algorithm, optimizer: Optimizer, group: dict[str, Any], names: Mapping[Tensor, str]) -> Step:
     x = [p for p in group["params"] if p in names]
-    return Step(optimizer, group, x, {v.name: _vector(v, x) for v in algorithm.vectors()})
+    return Step(optimizer, group, x, {v.name: _vector(v, x) for v in _vectors(algorithm)})
+
+
+def _vectors(algorithm: Algorithm) -> tuple[Vector, ...]:
+    return (*algorithm.vectors(), *((EMA, SHARE) if algorithm.ema else ()))
 
 
 def _vector(vector: Vector, x: Sequence[Tensor]) -> list[Tensor]:

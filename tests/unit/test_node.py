@@ -77,9 +77,13 @@ def loss_of(model: nn.Module) -> Tensor:
 
 def plain(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     for _ in range(6):
-        optimizer.zero_grad()
-        loss_of(model).backward()
-        optimizer.step()
+        step(model, optimizer)
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    optimizer.step()
 
 
 def failing(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -276,6 +280,45 @@ def test_averaged_holds_the_mean_and_gives_the_model_back() -> None:
             nn.init.zeros_(model[0].weight)
         assert identical(before, state_of(model, optimizer))
         plain(model, optimizer)
+
+
+@pytest.mark.parametrize("algorithm", ["async", "gossip"])
+def test_ema_holds_the_moving_average_and_gives_the_model_back(algorithm: str) -> None:
+    model = mlp()
+    optimizer = OPTIMIZERS["adam"](model)
+    with p2p.join(model, optimizer, algorithm=f"{algorithm}:ema=0.5") as node:
+        with pytest.raises(StateError, match="no"):
+            node.ema().__enter__()
+        path = []
+        for _ in range(3):
+            step(model, optimizer)
+            path.append(copy.deepcopy(dict(model.named_parameters())))
+        before = copy.deepcopy(state_of(model, optimizer))
+        with node.ema():
+            for key, value in model.named_parameters():
+                torch.testing.assert_close(value, (path[0][key] + 2 * path[1][key] + 4 * path[2][key]) / 7)
+            for call in (optimizer.step, lambda: node.averaged().__enter__(), lambda: node.ema().__enter__()):
+                with pytest.raises(StateError, match=r"inside node\.ema"):
+                    call()
+            assert node.consensus().done
+        assert identical(before, state_of(model, optimizer))
+
+
+def test_without_a_decay_there_is_no_moving_average() -> None:
+    model = mlp()
+    with p2p.join(model, OPTIMIZERS["sgd"](model)) as node, pytest.raises(StateError, match="async:ema="):
+        node.ema().__enter__()
+
+
+def test_a_criterion_is_called_where_losses_are_compared() -> None:
+    model, losses = mlp(), list[float]()
+    optimizer = OPTIMIZERS["sgd"](model)
+    with p2p.join(model, optimizer, algorithm="line-search:tries=3") as node:
+        with pytest.raises(StateError, match=r"node\.criterion"):
+            step(model, optimizer)
+        node.criterion = lambda: losses.append(float(F.cross_entropy(model(X), Y))) or losses[-1]
+        step(model, optimizer)
+    assert len(losses) == 3 and len(set(losses)) == 1, "alone, all merges are the own model"
 
 
 @pytest.mark.parametrize("algorithm", ["async", "gossip"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,7 @@ from p2p.agent.pusher import Pusher
 from p2p.agent.seat import Seat
 from p2p.agent.view import View
 from p2p.config import LAN, DeadlineConfig
+from p2p.errors import WireError
 from p2p.net.messages import Answer, Message, Pulse, Push, Reask, Settled
 from p2p.report import Metrics
 from p2p.sim.clock import run
@@ -59,13 +61,15 @@ class Outbox:
 class Scene:
     """One pusher with a model of 20 numbers: 8, 8 and 4 in three blocks, all in one message."""
 
-    def __init__(self, members: tuple[str, ...] = (ME, OTHER), deadline: str = "off", value: float = 0.0) -> None:
+    def __init__(
+        self, members: tuple[str, ...] = (ME, OTHER), deadline: str = "off", value: float = 0.0, name: str = "gossip"
+    ) -> None:
         self.x = torch.full((20,), value, dtype=torch.float64)
         self.shards = Shards([Plain("weight", Kind.PARAMETER, self.x)], block_bytes=64, live=False)
         self.out, self.metrics = Outbox(), Metrics()
         self.out.arrived = self.receipt
         config = replace(CONFIGURED, deadline=DeadlineConfig())
-        algorithm: Any = optim.make(f"gossip:deadline={deadline}")
+        algorithm: Any = optim.make(f"{name}:deadline={deadline}")
         self.pusher = Pusher(self.shards, algorithm, config, self.out, self.metrics, 0)  # type: ignore[arg-type]
         self.view(members)
 
@@ -77,10 +81,19 @@ class Scene:
         view = View(Member(node) for node in members)
         self.pusher.seat(Seat(view, topology.make("complete"), ME), asyncio.get_running_loop().time())
 
-    def hear(self, round: int, value: float, node: str = OTHER, weight: float = 0.5, exchange: int = 0) -> None:
+    def hear(
+        self,
+        round: int,
+        value: float,
+        node: str = OTHER,
+        weight: float = 0.5,
+        exchange: int = 0,
+        step: int = 1,
+        loss: float = 0.0,
+    ) -> None:
         payload = writable(torch.full((20,), value, dtype=torch.float64))
         shard = Framing(self.shards.blocks).describe(0, 3, self.shards.blocks, RAW, payload)
-        self.pusher.handle(node, node, Push(exchange, round, weight, Pulse(1, 1.0), shard), payload, self.now)
+        self.pusher.handle(node, node, Push(exchange, round, weight, Pulse(step, 1.0), shard, loss), payload, self.now)
 
     def receipt(self, node: str, exchange: int) -> None:
         self.pusher.handle(node, node, Settled((exchange,)), None, self.now)
@@ -174,6 +187,66 @@ async def test_late_blocks_join_once_with_the_state_of_their_round() -> None:
     scene.pusher.offer(3)
     assert scene.x.tolist() == [104.0] * 20
     assert scene.pusher.rounds.tally.late == 1
+
+
+@virtual
+async def test_late_blocks_have_the_weight_of_their_age() -> None:
+    scene = Scene(deadline="adaptive", name="aged")
+    scene.pusher.rounds.neighbour(OTHER).lags.append(0.1)
+    await scene.step(1)
+    scene.pusher.stepped(10, scene.now)
+    scene.hear(0, 8.0, step=2)
+    scene.pusher.offer(2)
+    assert scene.x.tolist() == [8 / 2 / 3] * 20  # (1 + 8)^-1/2
+
+
+@virtual
+async def test_what_compares_losses_takes_the_least_and_nothing_that_is_late() -> None:
+    scene = Scene(deadline="adaptive", name="pso")
+    scene.pusher.loss = 3.0
+    scene.pusher.rounds.neighbour(OTHER).lags.append(0.1)
+    scene.later(0.0, scene.hear, 0, 8.0, OTHER, 0.5, 0, 1, 2.0)
+    await scene.step(1)
+    assert scene.x.tolist() == [8.0] * 20
+    scene.later(0.0, scene.hear, 1, 6.0, OTHER, 0.5, 1, 1, 4.0)
+    await scene.step(2)
+    assert scene.x.tolist() == [8.0] * 20
+    await scene.step(3)
+    scene.hear(2, 5.0, exchange=2, loss=-1.0)
+    scene.pusher.offer(4)
+    assert (scene.x.tolist(), scene.pusher.rounds.tally.stale) == ([8.0] * 20, 1)
+
+
+@virtual
+async def test_after_training_losses_count_no_longer() -> None:
+    scene = Scene(name="pso", value=2.0)
+    scene.pusher.training = False
+    scene.later(0.0, scene.hear, 0, 6.0, OTHER, 0.5, 0, 1, -1.0)
+    await scene.step(1)
+    assert scene.x.tolist() == [4.0] * 20
+
+
+@pytest.mark.parametrize("loss", [2e30, -2e30])
+def test_a_loss_beyond_all_bounds_is_refused(loss: float) -> None:
+    @virtual
+    async def refused() -> None:
+        with pytest.raises(WireError, match="loss"):
+            Scene().hear(0, 6.0, loss=loss)
+
+    refused()
+
+
+@pytest.mark.parametrize(("loss", "sent"), [(0.5, 0.5), (math.inf, 1e30), (math.nan, 1e30), (-1e40, -1e30)])
+def test_what_is_no_finite_loss_travels_as_the_largest(loss: float, sent: float) -> None:
+    @virtual
+    async def pushed() -> None:
+        scene = Scene()
+        scene.pusher.loss = loss
+        scene.later(0.0, scene.hear, 0, 6.0)
+        await scene.step(1)
+        assert [m.loss for _, m, _ in scene.out.sent if isinstance(m, Push)] == [sent]
+
+    pushed()
 
 
 @virtual

@@ -33,6 +33,10 @@ def test_every_name_makes_one_that_says_its_name(name: str) -> None:
         ("diloco", 1, 2),
         ("palsgd", 1, 2),
         ("oldsgd", 1, 0),
+        ("aged", 1, 0),
+        ("progressive", 1, 0),
+        ("line-search", 1, 2),
+        ("pso", 1, 4),
         ("extra", 1, 3),
         ("d2", 1, 2),
         ("decentlam", 1, 2),
@@ -52,7 +56,19 @@ def test_specs_come_back(spec: str) -> None:
     assert optim.make(optim.spec_of(optim.make(spec))) == optim.make(spec)
 
 
-@pytest.mark.parametrize("spec", ["local:period=0", "local:switch=-1", "gossip:momentum=slow", "gosip", "push-sum:period=x"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "local:period=0",
+        "local:switch=-1",
+        "gossip:momentum=slow",
+        "gossip:ema=1",
+        "aged:power=-1",
+        "line-search:tries=0",
+        "gosip",
+        "push-sum:period=x",
+    ],
+)
 def test_what_cannot_be_is_refused(spec: str) -> None:
     with pytest.raises(SpecError):
         optim.make(spec)

@@ -138,7 +138,7 @@ def test_training_goes_on_to_the_last_bit(tmp_path: Path, optimizer: str) -> Non
     assert found.state["transient"] == ["seen"]
 
 
-@pytest.mark.parametrize("algorithm", ["slowmo", "momentum-tracking", "d2", "gradient-tracking"])
+@pytest.mark.parametrize("algorithm", ["slowmo", "momentum-tracking", "d2", "gradient-tracking", "pso", "async:ema=0.9"])
 def test_the_algorithms_own_state_is_kept_and_its_corrections_begin_anew(tmp_path: Path, algorithm: str) -> None:
     first, second = Trainer("sgd", algorithm), Trainer("sgd", algorithm)
     saved = first.saved(1)
