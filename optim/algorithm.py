@@ -13,7 +13,7 @@ A step without an exchange is one with W = I: all three run, and nothing is mixe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -50,6 +50,8 @@ class Step:
     due: bool = True  # an exchange follows this step
     staleness: float = 0.0  # steps that the partners were behind in the last exchange
     silent: bool = False  # nothing in this step is worth asking others for a swap; set by the algorithm
+    parts: Sequence[int] = ()  # of each parameter: in which of the algorithm's parts it is
+    part: int = 0  # the part whose turn it is
     span: float = 1.0  # how long an own step takes, in step times of the neighbourhood
     loss: Callable[[], float] = float  # of the model as it is, on the batch at hand; infinite where it is not finite
     told: float = 0.0  # the loss that travels with what is published; set by the algorithm
@@ -120,6 +122,11 @@ class Algorithm:
     def payloads(self) -> int:
         """Times the model that one exchange carries each way, the optimizer's own state aside."""
         return 1 + sum(vector.shared for vector in self.vectors())
+
+    @property
+    def parts(self) -> int:
+        """Parts of the shared state that are exchanged in turn, one in each round."""
+        return 1
 
     def interval(self, step: int) -> int:
         """Steps between two exchanges, at this step."""

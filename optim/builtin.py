@@ -2,6 +2,7 @@
 
 from optim.aged import Aged, Progressive
 from optim.asynchronous import AdPsgd, Async
+from optim.cyclic import BlockCyclic, DreamDDP
 from optim.d2 import D2
 from optim.decentlam import DecentLaM
 from optim.diloco import PALSGD, DiLoCo
@@ -10,8 +11,11 @@ from optim.extra import Extra
 from optim.gossip import Gossip, Local, OverlappedLocal
 from optim.gradients import GradientGossip
 from optim.line_search import LineSearch
+from optim.od_sgd import OneStepDelay
+from optim.periodic import PeriodicAverage
 from optim.pso import ParticleSwarm
 from optim.push_sum import PushSum
+from optim.relay import RelaySum
 from optim.selsync import Layerwise, SelSync
 from optim.slowmo import SlowMo
 from optim.tracking import GradientTracking, MomentumTracking
@@ -22,8 +26,10 @@ __all__ = [
     "AdPsgd",
     "Aged",
     "Async",
+    "BlockCyclic",
     "DecentLaM",
     "DiLoCo",
+    "DreamDDP",
     "Elastic",
     "Extra",
     "Gossip",
@@ -33,10 +39,13 @@ __all__ = [
     "LineSearch",
     "Local",
     "MomentumTracking",
+    "OneStepDelay",
     "OverlappedLocal",
     "ParticleSwarm",
+    "PeriodicAverage",
     "Progressive",
     "PushSum",
+    "RelaySum",
     "SelSync",
     "SlowMo",
 ]

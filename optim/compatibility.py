@@ -12,7 +12,7 @@ from optim.registry import names, spec_of
 from topology import SpecError, Topology, canonical, make
 from topology import spec_of as topology_spec
 
-ALTERNATIVES = ("one-peer-exponential", "exponential", "ring", "complete")
+ALTERNATIVES = ("one-peer-exponential", "exponential", "ring", "base", "complete", "binary-tree")
 """Topologies that are offered instead, in this order, after the own one with lazy weights."""
 DENSE_MAX = 512
 """Members up to which eigenvalues that a topology doesn't know are computed."""

@@ -20,6 +20,15 @@ class Standing:
     loss: float  # that its node sent along, see `Step.told`
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one of the rounds that all count together does."""
+
+    round: int  # of the topology
+    part: int = 0  # of the shared state, of `parts`
+    last: bool = True  # the step ends with it; else one more round belongs to it
+
+
 @dataclass(frozen=True)
 class Synchronous(Algorithm):
     """x_i <- sum_j w_ij y_j, over what came in time. W must be doubly stochastic, so that the mean moves by updates only.
@@ -40,6 +49,10 @@ class Synchronous(Algorithm):
         super().__post_init__()
         if self.bad < 0:
             raise SpecError(f"{self.name}: bad is {self.bad}; at least 0 is expected")
+
+    def turn(self, round: int, cycle: int) -> Turn:
+        """`cycle`: rounds after which the topology starts again; 1 for one that never does."""
+        return Turn(round)
 
     @property
     def rule(self) -> Rule | None:

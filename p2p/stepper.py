@@ -74,6 +74,10 @@ class Stepper:
     def _exchange(self) -> None:
         """`Agent.step`'s exchange."""
         self._agent.offer()
+        self._wait()
+        while self._agent.join_in():
+            self._wait()
+
+    def _wait(self) -> None:
         if self._agent.waits:
             self._thread.call(self._agent.arrivals())
-        self._agent.join_in()

@@ -49,6 +49,8 @@ class Properties:
     """After so many rounds it starts again; None: never."""
     finite_time: bool = False
     """The product over a period is the exact average."""
+    tree: bool = False
+    """In every round the same edges, both ways, without a cycle."""
     smallest_eigenvalue: float | None = None
     """Where known; static symmetric topologies only."""
 

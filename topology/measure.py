@@ -74,8 +74,15 @@ def measured(topology: Topology, n: int, rounds: int = ROUNDS) -> Properties:
         directed=any(m.one_way for m in mixings),
         period=period,
         finite_time=exact,
+        tree=period == 1 and is_tree(mixings[0]),
         smallest_eigenvalue=smallest,
     )
+
+
+def is_tree(mixing: Mixing) -> bool:
+    """Whether its edges, each both ways, connect everybody without a cycle."""
+    edges = sum(len(row.keys() - {i}) for i, row in enumerate(mixing.rows))
+    return edges == 2 * (mixing.n - 1) and not mixing.one_way and len(groups(mixing.n, [mixing])) == 1
 
 
 def cut_off(topology: Topology, members: Sequence[Member]) -> list[str]:

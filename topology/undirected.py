@@ -38,6 +38,8 @@ class Undirected(Local[Weighted]):
     """metropolis, lazy, uniform, max-degree or best-constant."""
     even: ClassVar[bool] = False
     """All nodes have equally many neighbours, whatever n."""
+    tree: ClassVar[bool] = False
+    """The edges have no cycle, whatever n."""
     positional: ClassVar[bool] = True
     """The edges depend on n alone, not on who the members are."""
 
@@ -70,6 +72,7 @@ class Undirected(Local[Weighted]):
             regular=self.even,
             directed=False,
             period=1,
+            tree=self.tree,
             smallest_eigenvalue=self._smallest(n) if sound else None,
         )
 

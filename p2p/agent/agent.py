@@ -223,7 +223,8 @@ class Agent:
     async def _exchanged(self) -> None:
         self.offer()
         await self.arrivals()
-        self.join_in()
+        while self.join_in():
+            await self.arrivals()
 
     @property
     def waits(self) -> bool:
@@ -247,7 +248,8 @@ class Agent:
         """Gradients are there: the algorithm sees them before the optimizer does."""
         assert self.task is not None and self.exchange is not None
         staleness = self.report.staleness if self.report else 0.0
-        self.task.method.before(self.step_count + 1, staleness, self.exchange.pace.span)
+        step = self.step_count + 1
+        self.task.method.before(step, staleness, self.exchange.pace.span, self.exchange.part(step))
 
     def offer(self) -> None:
         """Trainer and agent meet."""
@@ -267,12 +269,16 @@ class Agent:
             await self.exchange.arrivals()
         self._reporter.arrived()
 
-    def join_in(self) -> None:
-        """What came joins the model."""
+    def join_in(self) -> bool:
+        """What came joins the model; True where the step takes another round, which has begun."""
         assert self.exchange is not None and self.task is not None
         if self.due:
             self.exchange.settle()
+            if self.exchange.more:
+                self.exchange.offer(self.step_count)
+                return True
         self.task.method.mixed(self.exchange.round, self.exchange.losses, len(self.view))
+        return False
 
     def settle(self) -> StepReport:
         """The step is over."""

@@ -37,6 +37,7 @@ class Carrier:
         self._framing = Framing(shards.blocks)
         self._staging = Staging()
         self._far: set[str] = set()
+        self.more = False  # another round belongs to the same step
         self.silent = False  # set by the trainer: its last step is no reason to ask for a swap
         self.loss = 0.0  # set by the trainer: it travels with what its last step publishes
         self.training = True  # until consensus
@@ -45,6 +46,10 @@ class Carrier:
     def far(self) -> tuple[str, ...]:
         """Partners whose models are beyond the gate again and again, or not finite."""
         return self.gate.far
+
+    def part(self, step: int) -> int:
+        """The part of the state whose turn it is after this step."""
+        return 0
 
     def _keep(self, members: Container[str]) -> None:
         """The view changed: forget those who are gone."""

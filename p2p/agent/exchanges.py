@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from optim import Algorithm, Async, Gossip, PushSum, Synchronous
+from optim import Algorithm, Async, Gossip, PushSum, RelaySum, Synchronous
 from p2p.agent.mass_pusher import MassPusher
 from p2p.agent.overlap import OverlappedPusher
 from p2p.agent.post import Post
 from p2p.agent.pusher import Pusher
+from p2p.agent.relay import RelayPusher
 from p2p.agent.swapper import Swapper
 from p2p.config import Config
 from p2p.report import Metrics
@@ -24,6 +25,8 @@ def make_exchange(
         return Swapper(shards, algorithm, config.exchange, post, metrics, first_id)
     if isinstance(algorithm, Gossip) and algorithm.overlap:
         return OverlappedPusher(shards, algorithm, config, post, metrics, first_id)
+    if isinstance(algorithm, RelaySum):
+        return RelayPusher(shards, algorithm, config, post, metrics, first_id)
     if isinstance(algorithm, Synchronous):
         return Pusher(shards, algorithm, config, post, metrics, first_id)
     if isinstance(algorithm, PushSum) and isinstance(shards, Mass):

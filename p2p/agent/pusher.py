@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from optim import Standing, Synchronous
 from optim.codec import Codec, writable
+from optim.synchronous import Turn
 from p2p.agent.carrier import Carrier
 from p2p.agent.coding import one_codec, suited
 from p2p.agent.framing import EMPTY
 from p2p.agent.gate import PUSHED
 from p2p.agent.post import Post
-from p2p.agent.rounds import Arrived, Mixed, Pushed, Question, Rounds
+from p2p.agent.rounds import Arrived, Mixed, Plan, Pushed, Question, Rounds
 from p2p.agent.seat import Seat
 from p2p.config import Config
 from p2p.errors import WireError
 from p2p.net.messages import Answer, Message, Push, Reask, Settled
 from p2p.net.transport import Route
 from p2p.report import Metrics
+from p2p.state.layout import Block
+from p2p.state.parts import members
 from p2p.state.shards import Part, Published, Shards
 
 LOOK = 1.0
@@ -74,6 +77,7 @@ class Pusher(Carrier):
             config.exchange,
             replace(config.deadline, enabled=config.deadline.enabled and algorithm.deadline == "adaptive"),
             first_id,
+            members(shards.sources, shards.blocks, algorithm.parts),
         )
         self.links = self.rounds.links
         self._seat: Seat | None = None
@@ -82,6 +86,7 @@ class Pusher(Carrier):
         self._late: list[Late] = []
         self._mixed: Mixed | None = None
         self._over: asyncio.Future[None] | None = None
+        self._coming = 0  # the part whose turn is next
         self._closed = False
 
     # --- the trainer's thread --------------------------------------------------------------------------------------
@@ -99,7 +104,7 @@ class Pusher(Carrier):
         given = math.fsum(weight for _, weight in mixed.plan.ins)
         neighbours = loads(mixed)
         weights = self._weigh([(weight, load) for _, weight, load in neighbours], mixed.plan.own + given)
-        for block in self.shards.blocks:
+        for block in [self.shards.blocks[i] for i in self.rounds.parts[mixed.plan.part]]:
             limit = self.gate.limit(block.index)
             there = [
                 (sender, Part(weight, data, codec, load.step, limit))
@@ -124,12 +129,15 @@ class Pusher(Carrier):
 
     def _begin(self, published: Published, now: float) -> bool:
         """Push this state; False where there is nobody to push to."""
-        if self._seat is None or len(self._seat.ids) < 2:
+        self.more = False
+        if self._seat is None or self._alone:
             self._published = {}
             return False
-        round = self.rounds.next_round()
+        round, turn = self.rounds.next_round(), self._turn
         self._published = {r: p for r, p in self._published.items() if r == round - 1} | {round: published}
-        self.rounds.begin(self._seat.plan(round), now, silent=bool(published.nonfinite))
+        self.more = not turn.last
+        plan = replace(self._seat.plan(turn.round), round=round, part=turn.part)
+        self.rounds.begin(self._planned(plan), now, silent=bool(published.nonfinite))
         self.tick(now)
         return True
 
@@ -139,7 +147,8 @@ class Pusher(Carrier):
         while not self._closed and not (self.rounds.complete(loop.time()) and self.rounds.departed(loop.time())):
             await self._event(loop)
             self.tick(loop.time())
-        self._mixed = self.rounds.finish()
+        self._mixed = self._finished(self.rounds.finish())
+        self._coming = self._turn.part
         self.activity.skipped += self._mixed.skipped
 
     @property
@@ -149,8 +158,12 @@ class Pusher(Carrier):
 
     @property
     def mean_round(self) -> float:
-        """All blocks count the same rounds."""
-        return float(self.round)
+        """Of the average block, where parts have their turns."""
+        return self.round / self._algorithm.parts
+
+    def part(self, step: int) -> int:
+        """Whose turn it is after this step; who is alone goes round all the same."""
+        return (step - 1) % self._algorithm.parts if self._alone else self._coming
 
     @property
     def losses(self) -> int:
@@ -177,6 +190,7 @@ class Pusher(Carrier):
         self._seat = seat
         self._keep(seat.ids)
         self.rounds.partners(seat.ids, now)
+        self._coming = self._turn.part
         self._check()
 
     def tick(self, now: float) -> None:
@@ -233,6 +247,16 @@ class Pusher(Carrier):
     def _told(self) -> float:
         return max(-WORST, min(self.loss, WORST)) if not math.isnan(self.loss) else WORST
 
+    @property
+    def _alone(self) -> bool:
+        return self._seat is None or len(self._seat.ids) < 2
+
+    @property
+    def _turn(self) -> Turn:
+        """Of the next round."""
+        assert self._seat is not None
+        return self._algorithm.turn(self.rounds.next_round(), self._seat.cycle)
+
     def _publish(self, step: int) -> Published:
         """Once what came late has joined; what is not finite is named, and not pushed."""
         late, self._late = self._late, []
@@ -256,18 +280,30 @@ class Pusher(Carrier):
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
+    def _planned(self, plan: Plan) -> Plan:
+        """Another one where the topology's weights are not those of the round."""
+        return plan
+
+    def _finished(self, mixed: Mixed) -> Mixed:
+        """On the loop: what came of a round, before it is combined."""
+        return mixed
+
+    def _message(self, push: Pushed) -> tuple[float, Callable[[Block], Tensor]]:
+        """The weight of what is sent, and the value of each block."""
+        return push.weight, self._published[push.round].store.piece
+
     def _push(self, push: Pushed) -> bool:
-        published = self._published[push.round]
+        weight, value = self._message(push)
         blocks = self.shards.blocks[push.first : push.first + push.count]
         codec = suited(self.codec, blocks[0])
         nbytes = self._framing.nbytes(blocks, codec)
         buffer = self._staging.take(nbytes)
         for index, piece in self._framing.cut(buffer[:nbytes], blocks, codec):
-            codec.encode(published.store.piece(self.shards.blocks[index]), piece)
+            codec.encode(value(self.shards.blocks[index]), piece)
         payload = writable(buffer[:nbytes])
         shard = self._framing.describe(push.first, push.count, blocks, codec, payload)
         sent = self.post.send(
-            push.partner, Push(push.exchange, push.round, push.weight, self.pace.pulse, shard, self._told), payload
+            push.partner, Push(push.exchange, push.round, weight, self.pace.pulse, shard, self._told), payload
         )
         self._staging.give(buffer, sent)
         self.history.note("pushes to" if sent is not None else "has no room for", push.partner, push.first, push.count)

@@ -97,7 +97,8 @@ class Reporter:
     def _wanted_interval(self) -> int:
         """Steps between two exchanges, by the algorithm."""
         assert self._agent.task is not None
-        return self._agent.task.algorithm.interval(self._agent.step_count)
+        algorithm = self._agent.task.algorithm
+        return algorithm.interval(self._agent.step_count) * algorithm.parts
 
 
 def progress(agent: Agent) -> float:

@@ -22,12 +22,16 @@ from p2p.config import DeadlineConfig, ExchangeConfig
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One node's row in one round: self weight, (partner, weight that it gives to mine), (partner, weight that I give)."""
+    """One node's row in one round: self weight, (partner, weight that it gives to mine), (partner, weight that I give).
+
+    A weight that I give of nan is the partner's to say.
+    """
 
     round: int
     own: float
     outs: tuple[tuple[str, float], ...]
     ins: tuple[tuple[str, float], ...]
+    part: int = 0  # of the state, that is exchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +108,15 @@ AHEAD = 2  # rounds ahead of the own for which arrivals are kept
 
 
 class Rounds:
-    """The machine. `blocks` gives (run, bytes) of each block."""
+    """The machine. `blocks` gives (run, bytes) of each block, `parts` which of them a round of each part exchanges."""
 
     def __init__(
-        self, blocks: Sequence[tuple[int, int]], config: ExchangeConfig, deadline: DeadlineConfig, first_id: int
+        self,
+        blocks: Sequence[tuple[int, int]],
+        config: ExchangeConfig,
+        deadline: DeadlineConfig,
+        first_id: int,
+        parts: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.blocks = blocks
         self.config = config
@@ -127,7 +136,8 @@ class Rounds:
         self._arrived: dict[tuple[int, str], Delivery] = {}  # by round and partner
         self._received: dict[str, list[int]] = {}
         self._passed: set[str] = set()  # not to be waited for in this round
-        self._bundles = list(bundles(blocks, config.message_bytes))
+        self.parts = parts or [range(len(blocks))]
+        self._bundles = [list(bundles(blocks, config.message_bytes, part)) for part in self.parts]
 
     def resume(self, first: int) -> None:
         """Go on from another's state, in this round: what was under way belongs to the state that was given up."""
@@ -153,7 +163,7 @@ class Rounds:
         self.tally.missed += self._missed()
         self._before, self.plan, self._began, self.waiting = self.plan, plan, now, True
         self.tally.replaced += sum(map(len, self._queue.values()))
-        self._queue = {p: deque(self._pushes(plan.round, p, w)) for p, w in plan.outs if not silent}
+        self._queue = {p: deque(self._pushes(plan, p, w)) for p, w in plan.outs if not silent}
         self._out = {}
         self._passed = {p for p, _ in plan.ins if self.slow(p)}
         self._limit = now + self._patience()
@@ -221,7 +231,7 @@ class Rounds:
         for partner, weight in plan.ins:
             delivery = self._arrived.get((plan.round, partner))
             if delivery is not None and delivery.blocks:
-                parts.append((partner, weight, delivery.payloads))
+                parts.append((partner, delivery.weight if math.isnan(weight) else weight, delivery.payloads))
                 delivery.payloads = {}
             if not self._whole(partner):
                 skipped.append(partner)
@@ -314,7 +324,7 @@ class Rounds:
     def _equal(self, plan: Plan, partner: str) -> bool:
         """Whether both ends computed the same weight; views may differ for a while."""
         own, theirs = dict(plan.ins).get(partner, -1.0), self._arrived[plan.round, partner].weight
-        if math.isclose(own, theirs, rel_tol=1e-12):
+        if math.isnan(own) or math.isclose(own, theirs, rel_tol=1e-12):
             return True
         self.tally.unequal += 1
         if plan is self.plan:
@@ -377,21 +387,21 @@ class Rounds:
             neighbour.skips = 0
 
     def _whole(self, partner: str) -> bool:
-        return self._joined(self._plan.round, partner)
+        return self._joined(self._plan, partner)
 
-    def _joined(self, round: int, partner: str) -> bool:
-        delivery = self._arrived.get((round, partner))
-        return delivery is not None and len(delivery.blocks) == len(self.blocks)
+    def _joined(self, plan: Plan, partner: str) -> bool:
+        delivery, blocks = self._arrived.get((plan.round, partner)), len(self.parts[plan.part])
+        return not blocks or (delivery is not None and len(delivery.blocks) == blocks)
 
     def _missed(self) -> int:
         """Of the round before the present one, for which nothing counts any more."""
         before = self._before
-        return sum(not self._joined(before.round, p) for p, _ in before.ins) if before is not None else 0
+        return sum(not self._joined(before, p) for p, _ in before.ins) if before is not None else 0
 
-    def _pushes(self, round: int, partner: str, weight: float) -> Iterator[Pushed]:
-        for first, count in self._bundles:
+    def _pushes(self, plan: Plan, partner: str, weight: float) -> Iterator[Pushed]:
+        for first, count in self._bundles[plan.part]:
             self._next += 1
-            yield Pushed(partner, self._next - 1, round, first, count, weight)
+            yield Pushed(partner, self._next - 1, plan.round, first, count, weight)
 
     def _nbytes(self, push: Pushed) -> int:
         return sum(size for _, size in self.blocks[push.first : push.first + push.count])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from functools import cached_property
 
 from p2p.agent.rounds import Plan
 from p2p.agent.view import View
@@ -23,6 +24,16 @@ class Seat:
         self.ids = {member.id: place for place, member in enumerate(view.members)}
         self.topology, self.reason = fitting(topology, view.members)
         self._asks: dict[int, tuple[tuple[str, float], ...]] = {}
+
+    @cached_property
+    def cycle(self) -> int:
+        """Rounds after which the topology starts again; 1 for one that never does."""
+        return self.topology.properties(len(self.ids)).period or 1
+
+    @cached_property
+    def tree(self) -> bool:
+        """Whether the topology is one, and stays."""
+        return self.topology.properties(len(self.ids)).tree
 
     def asks(self, round: int) -> tuple[tuple[str, float], ...]:
         """Whom to ask for swaps, and how often: the out-neighbours, the self weight dropped, summing to 1."""

@@ -14,6 +14,7 @@ from optim import Algorithm, Kind, Step, Vector
 from optim.rate import effective_rate
 from p2p.errors import ConfigError, StateError
 from p2p.state.mass import Mass
+from p2p.state.parts import owners
 from p2p.state.shards import Shards
 from p2p.state.sources import HALVES, Source, collect
 
@@ -31,8 +32,8 @@ class Held:
 
     in_model = False
 
-    def __init__(self, name: str, kind: Kind, tensor: Tensor) -> None:
-        self.name, self.kind, self.tensor = name, kind, tensor
+    def __init__(self, name: str, owner: str, kind: Kind, tensor: Tensor) -> None:
+        self.name, self.owner, self.kind, self.tensor = name, owner, kind, tensor
         self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
 
     def read(self) -> Tensor:
@@ -55,12 +56,13 @@ class Method:
         self.algorithm = algorithm
         collected = collect(model, optimizers, state=algorithm.shares_state)
         names = {source.create(): source.name for source in collected if source.kind is Kind.PARAMETER}
+        parts = owners(collected, algorithm.parts)
         self._optimizers = tuple(optimizers)
         self._steps = [
             step
             for optimizer in (optimizers[:1] if algorithm.partial else optimizers)
             for group in optimizer.param_groups
-            if (step := _step(algorithm, optimizer, group, names)).x
+            if (step := _step(algorithm, optimizer, group, names, parts)).x
         ]
         self._anew = torch.zeros((), dtype=torch.float64)  # the round after which corrections begin anew
         self._proposed = self._acted = 0.0
@@ -81,8 +83,8 @@ class Method:
             return Mass(self.sources, block_bytes=block_bytes)
         return Shards(self.sources, block_bytes=block_bytes, live=self.algorithm.exchange == "swap")
 
-    def before(self, step: int, staleness: float = 0.0, span: float = 1.0) -> None:
-        """The optimizer is about to take `step`; `staleness` is what the last exchange found, `span` see `Step`."""
+    def before(self, step: int, staleness: float = 0.0, span: float = 1.0, part: int = 0) -> None:
+        """The optimizer is about to take `step`; `staleness` is what the last exchange found, `span` and `part` see `Step`."""
         if self.algorithm.judges and self.criterion is None:
             raise StateError(
                 f"algorithm {self.algorithm.name!r} compares losses: set node.criterion to a function that returns the loss of "
@@ -95,7 +97,7 @@ class Method:
         self.due = self.since >= self.algorithm.interval(step)
         for s in self._steps:
             s.lr = float(s.group["lr"])
-            s.since, s.due, s.staleness, s.span = self.since, self.due, staleness, span
+            s.since, s.due, s.staleness, s.span, s.part = self.since, self.due, staleness, span, part
         if step % LOOK == 1 and not self._scaled():
             self.rate = effective_rate(self._steps)
         if not scaled:
@@ -203,14 +205,17 @@ class Method:
             for vector in self.algorithm.vectors():
                 if vector.shared:
                     for p, tensor in zip(s.x, s[vector.name], strict=True):
-                        yield Held(f"algorithm.{names[p]}.{vector.name}", Kind.SIGNED, tensor)
+                        yield Held(f"algorithm.{names[p]}.{vector.name}", names[p], Kind.SIGNED, tensor)
         if self.algorithm.corrects:
-            yield Held("algorithm.anew", Kind.COUNTER, self._anew)
+            yield Held("algorithm.anew", "", Kind.COUNTER, self._anew)
 
 
-def _step(algorithm: Algorithm, optimizer: Optimizer, group: dict[str, Any], names: Mapping[Tensor, str]) -> Step:
+def _step(
+    algorithm: Algorithm, optimizer: Optimizer, group: dict[str, Any], names: Mapping[Tensor, str], parts: Mapping[str, int]
+) -> Step:
     x = [p for p in group["params"] if p in names]
-    return Step(optimizer, group, x, {v.name: _vector(v, x) for v in _vectors(algorithm)})
+    vectors = {v.name: _vector(v, x) for v in _vectors(algorithm)}
+    return Step(optimizer, group, x, vectors, parts=[parts[names[p]] for p in x])
 
 
 def _vectors(algorithm: Algorithm) -> tuple[Vector, ...]:

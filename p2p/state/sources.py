@@ -32,6 +32,7 @@ class Source(Protocol):
     shape: tuple[int, ...]
     dtype: torch.dtype
     in_model: bool  # else in an optimizer
+    owner: str  # the parameter that it is, or belongs to; none for a buffer
 
     def read(self) -> Tensor | None:
         """The tensor that is there now; None for optimizer state that doesn't exist yet."""
@@ -47,6 +48,7 @@ class ModelSource:
 
     def __init__(self, name: str, kind: Kind, module: nn.Module, key: str) -> None:
         self.name, self.kind = name, kind
+        self.owner = name if kind is Kind.PARAMETER else ""
         self._module, self._key = module, key
         tensor = self.create()
         self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
@@ -67,8 +69,10 @@ class OptimizerSource:
 
     in_model = False
 
-    def __init__(self, name: str, kind: Kind, optimizer: Optimizer, parameter: Tensor, key: str, dtype: torch.dtype) -> None:
-        self.name, self.kind, self.dtype = name, kind, dtype
+    def __init__(
+        self, name: str, owner: str, kind: Kind, optimizer: Optimizer, parameter: Tensor, key: str, dtype: torch.dtype
+    ) -> None:
+        self.name, self.owner, self.kind, self.dtype = name, owner, kind, dtype
         self._optimizer, self._parameter, self._key = optimizer, parameter, key
         self.shape = () if kind is Kind.COUNTER else tuple(parameter.shape)
 
@@ -174,14 +178,14 @@ def _optimizer_states(names: dict[Tensor, str], optimizers: Sequence[Optimizer])
             log.warning("the state of %s stays local: its kinds are not known", type(optimizer).__name__)
         for parameter, name in names.items():
             if parameter in groups:
-                yield from _states(f"{prefix}.{name}", optimizer, groups[parameter], parameter)
+                yield from _states(f"{prefix}.{name}", name, optimizer, groups[parameter], parameter)
 
 
-def _states(prefix: str, optimizer: Optimizer, group: Group, parameter: Tensor) -> Iterator[Source]:
+def _states(prefix: str, owner: str, optimizer: Optimizer, group: Group, parameter: Tensor) -> Iterator[Source]:
     """The shared entries of one parameter's state, there already or not."""
     for slot in slots(optimizer, group) or ():
         if slot.kind is not None:
             there = optimizer.state.get(parameter, {}).get(slot.key)
             expected = scalar_dtype(group) if slot.scalar else parameter.dtype
             dtype = there.dtype if isinstance(there, Tensor) else expected
-            yield OptimizerSource(f"{prefix}.{slot.key}", slot.kind, optimizer, parameter, slot.key, dtype)
+            yield OptimizerSource(f"{prefix}.{slot.key}", owner, slot.kind, optimizer, parameter, slot.key, dtype)

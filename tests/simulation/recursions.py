@@ -85,6 +85,34 @@ def overlapped(p: Problem, steps: int, sign: float) -> Array:
     return x
 
 
+def od_sgd(p: Problem, steps: int, sign: float, local: float, beta: float) -> Array:
+    """m <- beta m + g(v); q <- x - lr m; v <- x - local lr g(v); x <- W q. Returns v."""
+    x, v, m = p.start, p.start, np.zeros_like(p.start)
+    for t in range(steps):
+        g = p.gradient(v)
+        m = beta * m + g
+        v = x - sign * local * p.lr(t) * g
+        x = p.mix(t) @ (x - p.lr(t) * m)
+    return v
+
+
+def relay_sum(p: Problem, steps: int, sign: float) -> Array:
+    """Along the edges of a tree, with the messages of the round before on the right:
+
+    m_ij = x_i - lr g_i + sum of m_ki over k other than j; c_ij = 1 + sum of c_ki; x_i <- x_i + sum of (m_ji - c_ji x_i) / n.
+    """
+    x, n = p.start, len(p.start)
+    edges = [(i, j) for i, j in zip(*np.nonzero(p.mix(0)), strict=True) if i != j]
+    m, c = {edge: np.zeros_like(x[0]) for edge in edges}, dict.fromkeys(edges, 0)
+    for t in range(steps):
+        x = x - p.lr(t) * p.gradient(x)
+        behind = {(i, j): [(k, to) for k, to in edges if to == i and k != j] for i, j in edges}
+        m = {(i, j): x[i] + sum(m[edge] for edge in behind[i, j]) for i, j in edges}
+        c = {(i, j): 1 + sum(c[edge] for edge in behind[i, j]) for i, j in edges}
+        x = np.stack([x[i] + sign * sum(m[j, k] - c[j, k] * x[i] for j, k in edges if k == i) / n for i in range(n)])
+    return x
+
+
 def quasi_global(p: Problem, steps: int, sign: float) -> Array:
     """x_new = W (x - lr (g + beta m)); m <- mu m + (1 - mu) (x - x_new) / lr."""
     x, m = p.start, np.zeros_like(p.start)
@@ -106,6 +134,45 @@ def local(p: Problem, steps: int, sign: float, period: int, switch: int = 0) -> 
         if t + 1 <= switch or since == period:
             w = p.mix(exchanges)
             x, m, since, exchanges = w @ x, w @ m, 0, exchanges + 1
+    return x
+
+
+def pga(p: Problem, steps: int, sign: float, every: int) -> Array:
+    """Momentum SGD; x and m are mixed by W, but averaged in every `every`-th step. W goes on from where it was."""
+    x, m, exchanges = p.start, np.zeros_like(p.start), 0
+    for t in range(steps):
+        m = sign * BETA * m + p.gradient(x)
+        x = x - p.lr(t) * m
+        if (t + 1) % every == 0:
+            x, m = np.ones_like(x) * x.mean(0), np.ones_like(m) * m.mean(0)
+        else:
+            w = p.mix(exchanges)
+            x, m, exchanges = w @ x, w @ m, exchanges + 1
+    return x
+
+
+def block_cyclic(p: Problem, steps: int, sign: float, groups: int) -> Array:
+    """In step t only the columns k of group t mod `groups`: m_k <- beta m_k + g_k; x_k <- W (x_k - lr m_k); m_k <- W m_k."""
+    x, m, size = p.start.copy(), np.zeros_like(p.start), p.start.shape[1] // groups
+    for t in range(steps):
+        k, w = slice(t % groups * size, (t % groups + 1) * size), p.mix(t // groups)
+        m[:, k] = sign * BETA * m[:, k] + p.gradient(x)[:, k]
+        x[:, k] = w @ (x[:, k] - p.lr(t) * m[:, k])
+        m[:, k] = w @ m[:, k]
+    return x
+
+
+def dreamddp(p: Problem, steps: int, sign: float, period: int) -> Array:
+    """Momentum SGD; after step t the columns of group t mod `period` are published, and W s - s joins after step t + 1."""
+    x, m, size = p.start.copy(), np.zeros_like(p.start), p.start.shape[1] // period
+    for t in range(steps):
+        before = x, m
+        m = BETA * m + p.gradient(x)
+        x = x - p.lr(t) * m
+        if t:
+            k, w = slice((t - 1) % period * size, ((t - 1) % period + 1) * size), p.mix((t - 1) // period)
+            x[:, k] += sign * (w @ before[0][:, k] - before[0][:, k])
+            m[:, k] += sign * (w @ before[1][:, k] - before[1][:, k])
     return x
 
 

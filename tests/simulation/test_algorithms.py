@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 import topology
+from p2p.config import LAN, ExchangeConfig
 from p2p.errors import ConfigError
 from p2p.sim.swarm import SimulatedSwarm
 from p2p.sim.workloads import Quadratics
@@ -20,6 +21,8 @@ from tests.simulation import recursions
 from tests.simulation.recursions import Array, Problem, Recursion
 
 STEPS = 30
+SMALL = replace(LAN, exchange=ExchangeConfig(block_bytes=32, message_bytes=64))
+"""Blocks of four numbers, two to a message."""
 OFF = "deadline=off"
 
 
@@ -40,6 +43,23 @@ class Scheduled(Quadratics):
 
 
 @dataclass(frozen=True)
+class Several(Scheduled):
+    """The same functions of several tensors end to end, each as long as a block."""
+
+    tensors: int = 3
+
+    def model(self, node: int) -> nn.Module:
+        vector = super().model(node).value.detach()
+        return nn.ParameterList([piece.clone() for piece in vector.chunk(self.tensors)])
+
+    def gradient(self, node: int, model: nn.Module) -> None:
+        matrix, centre = self.function(node)
+        whole = matrix @ (nn.utils.parameters_to_vector(model.parameters()).detach() - centre)
+        for parameter, piece in zip(model.parameters(), whole.chunk(self.tensors), strict=True):
+            parameter.grad = piece.clone()
+
+
+@dataclass(frozen=True)
 class Case:
     algorithm: str
     recursion: Recursion
@@ -47,6 +67,7 @@ class Case:
     nodes: int = 6
     lr: float = 0.05
     momentum: float = 0.0
+    tensors: int = 1
 
 
 CASES = [
@@ -57,9 +78,30 @@ CASES = [
     Case(f"gossip:{OFF},momentum=tracked,forget=0", recursions.tracked_momentum, "ring", 8, lr=0.01, momentum=0.9),
     Case(f"gossip:{OFF},momentum=tracked,forget=0.1", partial(recursions.tracked_momentum, forget=0.1), lr=0.01, momentum=0.9),
     Case(f"gossip:{OFF},overlap=yes", recursions.overlapped, "one-peer-exponential", 8),
+    Case(f"od-sgd:{OFF},local=0.5", partial(recursions.od_sgd, local=0.5, beta=0.0), "one-peer-exponential", 8),
+    Case(f"od-sgd:{OFF},momentum=local", partial(recursions.od_sgd, local=1.0, beta=0.9), lr=0.01, momentum=0.9),
     Case(f"gossip:{OFF},momentum=quasi-global", recursions.quasi_global),
     Case(f"local:{OFF},period=4", partial(recursions.local, period=4), "complete", 5, lr=0.01, momentum=0.9),
     Case(f"local:{OFF},period=4,switch=9", partial(recursions.local, period=4, switch=9), lr=0.01, momentum=0.9),
+    Case(f"pga:{OFF},every=4", partial(recursions.pga, every=4), "base:k=1", 6, lr=0.01, momentum=0.9),
+    Case(f"pga:{OFF},every=5", partial(recursions.pga, every=5), "one-peer-exponential", 8, lr=0.01, momentum=0.9),
+    Case(
+        f"block-cyclic:{OFF},groups=3",
+        partial(recursions.block_cyclic, groups=3),
+        "one-peer-exponential",
+        8,
+        lr=0.02,
+        momentum=0.9,
+        tensors=3,
+    ),
+    Case(
+        f"block-cyclic:{OFF},groups=2", partial(recursions.block_cyclic, groups=2), "ring", 5, lr=0.02, momentum=0.9, tensors=4
+    ),
+    Case(f"dreamddp:{OFF},period=3", partial(recursions.dreamddp, period=3), lr=0.02, momentum=0.9, tensors=3),
+    Case(f"relay-sum:{OFF}", recursions.relay_sum, "binary-tree", 7),
+    Case(f"relay-sum:{OFF}", recursions.relay_sum, "chain", 6),
+    Case(f"relay-sum:{OFF},clip=0", recursions.relay_sum, "chain", 8, tensors=3),
+    Case(f"relay-sum:{OFF}", recursions.relay_sum, "star", 5),
     Case(f"slowmo:{OFF},period=5", partial(recursions.slowmo, period=5, beta=0.6, alpha=1.0), "complete", 5),
     Case(f"slowmo:{OFF},period=3,beta=0.4,alpha=0.7", partial(recursions.slowmo, period=3, beta=0.4, alpha=0.7)),
     Case(f"elastic:{OFF},force=0.3", partial(recursions.elastic, force=0.3), "ring", 7),
@@ -91,13 +133,16 @@ CASES = [
 @cache
 def run(case: Case) -> tuple[Array, Problem]:
     """The nodes' models after STEPS steps, and the problem as numpy sees it."""
-    work = Scheduled(case.nodes, learning_rate=case.lr, momentum=case.momentum)
-    swarm = SimulatedSwarm(case.nodes, topology=case.topology, algorithm=case.algorithm, workload=work)
+    work, config = Scheduled(case.nodes, learning_rate=case.lr, momentum=case.momentum), LAN
+    if case.tensors > 1:
+        config = SMALL
+        work = Several(case.nodes, 4 * case.tensors, learning_rate=case.lr, momentum=case.momentum, tensors=case.tensors)
+    swarm = SimulatedSwarm(case.nodes, topology=case.topology, algorithm=case.algorithm, workload=work, config=config)
     swarm.run(steps=STEPS)
     functions = [work.function(i) for i in range(case.nodes)]
     a = np.stack([matrix.numpy() for matrix, _ in functions])
     b = np.stack([centre.numpy() for _, centre in functions])
-    start = np.stack([next(work.model(i).parameters()).detach().numpy() for i in range(case.nodes)])
+    start = np.stack([nn.utils.parameters_to_vector(work.model(i).parameters()).detach() for i in range(case.nodes)])
     return swarm.vectors().numpy(), Problem(a, b, start, mixing(swarm, case.topology), partial(rate, case.lr))
 
 
@@ -130,6 +175,9 @@ ALONE = [
     "gossip:overlap=yes",
     "local",
     "oldsgd",
+    "pga",
+    "relay-sum",
+    "dreamddp",
     "d2",
     "extra",
     "gradient-tracking",
@@ -146,6 +194,29 @@ def test_a_node_alone_is_the_plain_optimizer_bit_for_bit(algorithm: str, momentu
     work = Scheduled(1, learning_rate=0.05, momentum=momentum)
     swarm = SimulatedSwarm(1, topology="ring", algorithm=algorithm, workload=work).run(steps=STEPS)
     assert torch.equal(swarm.vectors()[0], plain(work))
+
+
+def test_od_sgd_alone_is_plain_sgd_bit_for_bit() -> None:
+    """Its own compensation is that of SGD without momentum."""
+    work = Scheduled(1, learning_rate=0.05)
+    assert torch.equal(
+        SimulatedSwarm(1, topology="ring", algorithm="od-sgd", workload=work).run(steps=STEPS).vectors()[0], plain(work)
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["block-cyclic:groups=3", "block-cyclic:groups=3,momentum=tracked"])
+def test_block_cyclic_alone_is_the_plain_optimizer_on_one_tensor_after_the_other(algorithm: str) -> None:
+    work = Several(1, 12, learning_rate=0.05, momentum=0.9)
+    swarm = SimulatedSwarm(1, topology="ring", algorithm=algorithm, workload=work).run(steps=STEPS)
+    model = work.model(0)
+    optimizer = work.optimizer(model)
+    for step in range(STEPS):
+        work.gradient(0, model)
+        for place, parameter in enumerate(model.parameters()):
+            if place != step % 3:
+                parameter.grad = None
+        optimizer.step()
+    assert torch.equal(swarm.vectors()[0], nn.utils.parameters_to_vector(model.parameters()).detach())
 
 
 def test_momentum_tracking_alone_is_sgd_with_momentum_bit_for_bit() -> None:

@@ -32,6 +32,8 @@ class Ring(Undirected):
 class Chain(Undirected):
     """A ring with one edge cut."""
 
+    tree = True
+
     def edges(self, members: Sequence[Member]) -> Edges:
         """From the first to the last."""
         return ((i, i + 1) for i in range(len(members) - 1))
@@ -41,6 +43,8 @@ class Chain(Undirected):
 @dataclass(frozen=True)
 class Star(Undirected):
     """The first member with everybody: the shape of a parameter server, for comparison."""
+
+    tree = True
 
     def edges(self, members: Sequence[Member]) -> Edges:
         """All from the centre."""
@@ -124,6 +128,8 @@ class Hypercube(Undirected):
 @dataclass(frozen=True)
 class BinaryTree(Undirected):
     """Node i below (i - 1) // 2."""
+
+    tree = True
 
     def edges(self, members: Sequence[Member]) -> Edges:
         """To the parent."""

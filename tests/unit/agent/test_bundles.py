@@ -23,6 +23,10 @@ def test_examples(sizes: list[tuple[int, int]], limit: int, expected: list[tuple
     assert list(bundles(sizes, limit)) == expected
 
 
+def test_some_of_them_never_over_a_gap() -> None:
+    assert list(bundles([(0, 4)] * 6, 8, [0, 1, 2, 4, 5])) == [(0, 2), (2, 1), (4, 2)]
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20)), max_size=200), st.integers(1, 100))
 def test_every_block_once_in_order_and_within_bounds(sizes: list[tuple[int, int]], limit: int) -> None:
     sizes = sorted(sizes, key=lambda size: size[0])

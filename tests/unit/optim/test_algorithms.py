@@ -56,3 +56,32 @@ def test_a_pair_that_cannot_converge_is_refused_with_one_that_can() -> None:
     with pytest.raises(optim.Incompatible, match=r"doubly stochastic.*--topology .*--algorithm async|doubly stochastic"):
         optim.check(optim.make("gossip"), Lopsided(), 4)
     optim.check(optim.make("async"), Lopsided(), 4)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "graph", "n", "instead"),
+    [
+        ("relay-sum", "ring", 8, "topology that is tree, .*--topology binary-tree, or --algorithm gossip"),
+        ("relay-sum", "double-tree", 8, "binary-tree"),
+        ("pga", "ring", 8, "finite time, .*--topology one-peer-exponential"),
+        ("pga", "one-peer-exponential", 6, "--topology base"),
+    ],
+)
+def test_the_nearest_topology_that_does_is_named(algorithm: str, graph: str, n: int, instead: str) -> None:
+    with pytest.raises(optim.Incompatible, match=instead):
+        optim.check(optim.make(algorithm), topology.make(graph), n)
+
+
+@pytest.mark.parametrize("graph", ["binary-tree", "chain", "star", "tests.unit.optim.test_algorithms:Broom"])
+def test_relays_run_on_every_tree(graph: str) -> None:
+    optim.check(optim.make("relay-sum"), topology.make(graph), 7)
+
+
+class Broom(topology.Topology):
+    """A user's own tree, of which nothing is declared."""
+
+    def mixing(self, members: object, round: int) -> topology.Mixing:
+        n = len(members)  # type: ignore[arg-type]
+        return topology.Mixing.undirected(
+            n, [(i, min(i + 1, n // 2)) for i in range(n // 2)] + [(n // 2, i) for i in range(n // 2 + 1, n)]
+        )

@@ -17,6 +17,7 @@ class Plain:
     """A source over a tensor that a test holds."""
 
     in_model = True
+    owner = ""
 
     def __init__(self, name: str, kind: Kind, tensor: Tensor) -> None:
         self.name, self.kind, self.tensor = name, kind, tensor

@@ -57,6 +57,8 @@ def keeps_promises(w: np.ndarray, promised: Properties) -> None:
         np.testing.assert_allclose(w, w.T, rtol=0, atol=EXACT)
     if not promised.directed:
         np.testing.assert_array_equal(w != 0, w.T != 0)
+    if promised.tree:
+        assert np.count_nonzero(w - np.diag(np.diag(w))) == 2 * (len(w) - 1)
     if promised.regular:
         partners = (w - np.diag(np.diag(w))) != 0
         assert len(set(partners.sum(0))) == len(set(partners.sum(1))) == 1
