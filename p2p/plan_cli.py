@@ -1,4 +1,4 @@
-"""`starlings plan`: which topology, algorithm, period and number of nodes."""
+"""`starlings plan`: which topology, algorithm, period, codec and number of nodes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 Nodes = Annotated[list[str] | None, option("N", "How many; several are compared. [8]", "-n", "--nodes")]
 Topologies = Annotated[list[str] | None, option("NAME", "Only these; else the usual ones are searched.")]
 Algorithms = Annotated[list[str] | None, option("NAME", "Only these; else async and gossip, with periods 1 to 8.")]
+Codecs = Annotated[list[str] | None, option("NAME", "Only these; else raw and bfloat16.")]
 Until = Annotated[str | None, option("WHAT", "The target. [loss=0.05,time=1h]")]
 Seed = Annotated[str | None, option("N", "Of everything random. [0]")]
 Price = Annotated[float, typer.Option(min=0, help="Of one node for an hour.")]
 Preemptions = Annotated[float, typer.Option(min=0, help="Of one node in an hour.")]
 Recovery = Annotated[float, typer.Option(min=0, help="Seconds until a node that was taken away is replaced.")]
 Scaling = Annotated[float, typer.Option(min=0, max=1, help="n times the nodes need n ** -SCALING of the steps.")]
-HEAD = ("nodes", "algorithm", "topology", "time", "cost", "GB", "simulated", "model's error")
+HEAD = ("nodes", "algorithm", "topology", "codec", "time", "cost", "GB", "simulated", "model's error")
 
 
 def plan(
@@ -43,6 +44,7 @@ def plan(
     nodes: Nodes = None,
     topology: Topologies = None,
     algorithm: Algorithms = None,
+    codec: Codecs = None,
     sites: Sites = None,
     lan: Lan = None,
     wan: Wan = None,
@@ -59,12 +61,12 @@ def plan(
     json: Json = False,
     jobs: Jobs = 0,
 ) -> None:
-    """The ways to a target to which no other is better in all of time, cost and bytes; three of them are simulated as well."""
+    """The ways to a target to which no other is better in all of time, cost and bytes; the best are simulated as well."""
     from p2p.planning import search
     from p2p.sim.pool import simulate_all
 
     options: dict[str, Any] = {
-        "nodes": nodes, "topology": topology, "algorithm": algorithm, "sites": sites, "lan": lan, "wan": wan,
+        "nodes": nodes, "topology": topology, "algorithm": algorithm, "codec": codec, "sites": sites, "lan": lan, "wan": wan,
         "model-size": model_size, "step-time": step_time, "variation": variation, "straggler": straggler, "until": until,
         "seed": seed,
     }  # fmt: skip
@@ -92,9 +94,9 @@ def _show(found: Plan, command: str) -> None:
     out.print(f"{len(found.front)} of {found.tried} ways are on the front. The first one, simulated and on machines:")
     out.print(f"  starlings simulate {command}")
     choice = found.front[0].choice
-    out.print(
-        f"  starlings launch -n {choice['nodes']} --topology {choice['topology']} --algorithm {choice['algorithm']} SCRIPT"
-    )
+    names = ("nodes", "topology", "algorithm", "codec")
+    words = " ".join(f"{'-n' if name == 'nodes' else f'--{name}'} {choice[name]}" for name in names)
+    out.print(f"  starlings launch {words} SCRIPT")
     for reason in found.refused:
         out.print(f"left out: {reason}")
 
@@ -105,6 +107,7 @@ def _row(row: Row) -> list[str]:
         str(row.scenario.nodes),
         row.scenario.algorithm,
         row.scenario.topology,
+        row.scenario.codec,
         f"{row.seconds:.1f} s",
         f"{row.cost:.4g}",
         f"{row.nbytes / 1e9:.2f}",

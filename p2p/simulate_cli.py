@@ -44,6 +44,9 @@ Topologies = Annotated[list[str] | None, option("NAME", "As for launch; several 
 Algorithms = Annotated[
     list[str] | None, option("NAME", "As for launch, or all-reduce, parameter-server; several are compared. [async]")
 ]
+Codecs = Annotated[
+    list[str] | None, option("NAME", "How models travel, as raw, bfloat16, int8, auto; several are compared. [raw]")
+]
 Workload = Annotated[str | None, option("NAME", "consensus, quadratic or digits. [digits]")]
 Split = Annotated[str | None, option("NAME", "Of the digits: sorted, shuffled or dirichlet. [sorted]")]
 Sites = Annotated[str | None, option("N", "Datacenters, to which nodes are dealt in turn. [1]")]
@@ -65,6 +68,7 @@ def simulate(
     nodes: Nodes = None,
     topology: Topologies = None,
     algorithm: Algorithms = None,
+    codec: Codecs = None,
     workload: Workload = None,
     split: Split = None,
     sites: Sites = None,
@@ -83,8 +87,8 @@ def simulate(
 ) -> None:
     """Train a simulated swarm: real agents in virtual time, on links and machines as you say. Ctrl-C shows what there is."""
     options = {
-        "nodes": nodes, "topology": topology, "algorithm": algorithm, "workload": workload, "split": split, "sites": sites,
-        "lan": lan, "wan": wan, "model-size": model_size, "step-time": step_time, "variation": variation,
+        "nodes": nodes, "topology": topology, "algorithm": algorithm, "codec": codec, "workload": workload, "split": split,
+        "sites": sites, "lan": lan, "wan": wan, "model-size": model_size, "step-time": step_time, "variation": variation,
         "straggler": straggler, "fault": fault, "until": until, "seed": seed,
     }  # fmt: skip
     results, interrupted = _run(_scenarios(scenario, options), plot, jobs)

@@ -1,8 +1,8 @@
 """What a scenario would come to, without its agents: all nodes' vectors in one matrix, and time by recursion.
 
 A synchronous round is X <- W X with the simulation's own step times, graphs and members; each message takes its latency and the
-time of the most loaded line on its way. Swaps average pairs, as often as the lines carry them. Left out: deadlines, queues, and
-what a late swap costs, so it is too hopeful where a swap takes longer than a step. Quadratics only.
+time of the most loaded line on its way. A swap takes its time each way, and brings together what the two were when it began and
+what they have become. Left out: deadlines, and queues beyond a line's share. Quadratics only.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 import optim
 import topology
 from optim import Algorithm
+from optim import codec as codecs
+from p2p.config import LAN
 from p2p.errors import ConfigError
 from p2p.sim.node import identity
 from p2p.sim.scenario import STEPS_MAX, Scenario
@@ -26,6 +31,9 @@ from topology import Member, Mixing
 
 Array = npt.NDArray[np.float64]
 MODELLED = ("async", "gossip", "local")
+OPEN_MAX = LAN.exchange.open_max
+MANY = 1 << 16
+"""Elements for which a codec's ratio is taken."""
 WAYS = 2
 """A node's line carries its own swaps and, on average, as many that others ask for."""
 
@@ -47,6 +55,10 @@ def predict(scenario: Scenario) -> Prediction:
         raise ConfigError("a plan is for the workload quadratic and a loss to reach, as until=loss=0.05")
     if algorithm is None or algorithm.name not in MODELLED:
         raise ConfigError(f"there is no model of {scenario.algorithm}; there are {', '.join(MODELLED)}")
+    if scenario.codec not in codecs.TABLE or codecs.make(scenario.codec).form is not codecs.Form.VALUES:
+        raise ConfigError(
+            f"there is no model of the codec {scenario.codec}; there is of those for values, as bfloat16 and int8"
+        )
     world = World(scenario, algorithm, work)
     run = _swaps(world) if algorithm.exchange == "swap" else _rounds(world)
     for step, (seconds, nbytes, steps) in enumerate(run):
@@ -69,6 +81,8 @@ class World:
         self.scenario = scenario
         self.algorithm = algorithm
         self.topology = topology.make(scenario.topology)
+        self.bytes = scenario.model * codecs.make(scenario.codec).nbytes(MANY, torch.float32) / (4 * MANY)
+        """Of the model, as the codec makes them."""
         self.x: Array = np.stack([next(work.model(index).parameters()).detach().numpy() for index in self.order])
         functions = [work.function(index) for index in self.order]
         self._matrices = np.stack([matrix.numpy() for matrix, _ in functions])
@@ -110,7 +124,7 @@ class World:
 
 def _rounds(world: World) -> Iterator[tuple[float, float, float]]:
     """After each step of all: seconds (of the mean node), bytes and steps so far."""
-    n, size = len(world.members), world.scenario.model
+    n, size = len(world.members), world.bytes
     overlap = bool(getattr(world.algorithm, "overlap", False))
     clock, nbytes, step, since, round = np.zeros(n), 0.0, 0, 0, 0
     published, arrivals, weights = world.x.copy(), np.zeros(n), np.eye(n)
@@ -147,7 +161,7 @@ def _arrivals(world: World, mixing: Mixing, clock: Array) -> Array:
         load = max(out[j], into[i]) / scenario.lan.bandwidth
         if far:
             load = max(load, across[world.pair(j, i)] / scenario.wan.bandwidth)
-        arrival = clock[j] + line.latency + scenario.model * load
+        arrival = clock[j] + line.latency + world.bytes * load
         came[i] = max(came[i], arrival)
         if patient:  # who waits for everybody also waits until his own has come, and is told
             came[j] = max(came[j], arrival + line.latency)
@@ -161,41 +175,95 @@ def _swaps(world: World) -> Iterator[tuple[float, float, float]]:
     """After each step time: seconds, bytes and steps of the mean node so far. Each piece of the model swaps by itself."""
     scenario, n = world.scenario, len(world.members)
     rng = np.random.default_rng([scenario.seed, 2])
-    pieces = np.array_split(np.arange(world.x.shape[1]), min(scenario.blocks, world.x.shape[1]))
-    size = scenario.model / len(pieces)
-    lines = Lines(world, size)
-    interval = max(world.algorithm.period * scenario.step, WAYS * scenario.model / scenario.lan.bandwidth)
+    swaps = Swaps(world, rng)
     ends = np.array([world.seconds(i) for i in range(n)])
-    due, rounds = scenario.step + rng.uniform(0, interval, (n, len(pieces))), np.zeros((n, len(pieces)), dtype=int)
-    now, nbytes, done = 0.0, 0.0, 0
+    now, done = 0.0, 0
     while True:
         now += scenario.step
         while (active := np.flatnonzero(ends <= now)).size:
             world.train(active.tolist())
             ends[active] += [world.seconds(i) for i in active.tolist()]
             done += active.size
-        for i, piece in rng.permutation(np.argwhere(due <= now)).tolist():
-            partner, rounds[i, piece], free = lines.next(i, int(rounds[i, piece]), now, rng)
-            due[i, piece] = max(due[i, piece] + interval, free)
-            if partner is not None:
-                both = np.ix_([i, partner], pieces[piece])
-                world.x[both] = world.x[both].mean(0)
-                nbytes += 2 * size
-        yield now, nbytes, done / n
+        swaps.until(now)
+        yield now, swaps.nbytes, done / n
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What node `i` sent of a piece, or what it is answered."""
+
+    i: int
+    partner: int
+    piece: int
+    values: Array
+    weight: float
+
+
+class Swaps:
+    """All pieces of all nodes: begun, answered, settled, in the order of time."""
+
+    def __init__(self, world: World, rng: np.random.Generator) -> None:
+        scenario, n = world.scenario, len(world.members)
+        self._world = world
+        self._pieces = np.array_split(np.arange(world.x.shape[1]), min(scenario.blocks, world.x.shape[1]))
+        self._size = world.bytes / len(self._pieces)
+        self._lines = Lines(world, self._size)
+        self._interval = max(world.algorithm.period * scenario.step, WAYS * world.bytes / scenario.lan.bandwidth)
+        self._rounds = np.zeros((n, len(self._pieces)), dtype=int)
+        begins = scenario.step + rng.uniform(0, self._interval, (n, len(self._pieces)))
+        self._order = count()
+        self._events: list[tuple[float, int, tuple[int, int] | Sent]] = []
+        for i, piece in np.ndindex(*begins.shape):
+            self._at(float(begins[i, piece]), (i, piece))
+        self.nbytes = 0.0
+
+    def until(self, now: float) -> None:
+        """Let happen what happens until then."""
+        while self._events[0][0] <= now:
+            time, _, event = heappop(self._events)
+            if isinstance(event, Sent):
+                self._arrives(event, time)
+            else:
+                self._begins(*event, time)
+
+    def _begins(self, i: int, piece: int, now: float) -> None:
+        partner, self._rounds[i, piece], over = self._lines.next(i, int(self._rounds[i, piece]), now)
+        step = self._world.scenario.step
+        if partner is None:
+            self._at(max(now + self._interval, over), (i, piece))
+            return
+        open = min(max(1, math.ceil((over - now) / step - 0.05)), OPEN_MAX)
+        self._at(now + max(self._interval, (over - now) / open), (i, piece))
+        values = self._world.x[i, self._pieces[piece]].copy()
+        self._at((now + over) / 2, Sent(i, partner, piece, values, 1 / (open + 1)))
+        self.nbytes += 2 * self._size
+
+    def _arrives(self, sent: Sent, now: float) -> None:
+        """At the partner, which takes a part of the difference; the other gives it up at once, not when it hears of it."""
+        here, there = self._world.x[sent.i], self._world.x[sent.partner]
+        piece = self._pieces[sent.piece]
+        taken = sent.weight * (sent.values - there[piece])
+        there[piece] += taken
+        here[piece] -= taken
+
+    def _at(self, time: float, event: tuple[int, int] | Sent) -> None:
+        heappush(self._events, (time, next(self._order), event))
 
 
 class Lines:
     """Whom a piece meets next, and when its node has it back. A link between sites carries one piece at a time, and all links
-    between two sites share their line."""
+    between two sites share their line; within a site, what a node asks and answers shares its own."""
 
     def __init__(self, world: World, size: float) -> None:
         self._world = world
-        self._taken = size / world.scenario.wan.bandwidth
-        self._trip = 2 * world.scenario.wan.latency
+        scenario = world.scenario
+        self._near = 2 * (scenario.lan.latency + WAYS * size / scenario.lan.bandwidth)
+        self._taken = size / scenario.wan.bandwidth
+        self._trip = 2 * scenario.wan.latency
         self._links: dict[tuple[int, int], float] = {}
         self._lines: dict[tuple[str, str], float] = {}
 
-    def next(self, i: int, round: int, now: float, rng: np.random.Generator) -> tuple[int | None, int, float]:
+    def next(self, i: int, round: int, now: float) -> tuple[int | None, int, float]:
         """The partner, or None where all are busy; the round to go on with; when the swap is over."""
         for at in range(round, round + len(self._world.members)):
             outs = self._world.outs(at, i)
@@ -204,7 +272,7 @@ class Lines:
             j = outs[at % len(outs)]
             sites = self._world.pair(i, j)
             if sites[0] == sites[1]:
-                return j, at + 1, now
+                return j, at + 1, now + self._near
             if self._links.get((i, j), 0.0) <= now:
                 over = max(self._lines.get(sites, 0.0), now) + self._taken
                 self._lines[sites] = over

@@ -1,8 +1,9 @@
 """Scenarios from text: of the command line, of a TOML file, or of Python; one grammar for all three.
 
     nodes = 64
-    topology = ["ring", "one-peer-exponential"]         # several topologies, algorithms or seeds: each with each
+    topology = ["ring", "one-peer-exponential"]         # several topologies, algorithms, codecs or seeds: each with each
     algorithm = ["async", "all-reduce", "parameter-server:sync=yes"]
+    codec = ["raw", "bfloat16"]
     workload = "digits"                                 # consensus, quadratic
     split = "sorted"                                    # shuffled, dirichlet
     sites = 3
@@ -29,6 +30,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from optim.codec import RAW
 from p2p import units
 from p2p.errors import ConfigError
 from p2p.net.physics import Line
@@ -50,7 +52,9 @@ def scenarios(settings: Mapping[str, object]) -> list[Scenario]:
     choices = [[_field(name, one) for one in _several(given[name])] for name in CHOICES if name in given]
     found = {scenario: None for picked in product(*choices) for scenario in [_made(fixed | dict(picked))]}
     if len(found) > RUNS_MAX:
-        raise ConfigError(f"{len(found)} runs are more than {RUNS_MAX}; give fewer topologies, algorithms or seeds at once")
+        raise ConfigError(
+            f"{len(found)} runs are more than {RUNS_MAX}; give fewer topologies, algorithms, codecs or seeds at once"
+        )
     return list(found)
 
 
@@ -66,12 +70,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _made(fields: dict[str, Any]) -> Scenario:
-    """One run. All-reduce and the parameter server have no topology."""
+    """One run. All-reduce and the parameter server have no topology, and no codec."""
     central = fields.get("algorithm", "").partition(":")[0] in CENTRAL
-    return Scenario(**fields | ({"topology": ""} if central else {}))
+    return Scenario(**fields | ({"topology": "", "codec": RAW.name} if central else {}))
 
 
-CHOICES = ("topology", "algorithm", "seed")
+CHOICES = ("topology", "algorithm", "codec", "seed")
 
 
 # --- one value -------------------------------------------------------------------------------------------------------
@@ -190,6 +194,7 @@ READERS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "nodes": ("nodes", _whole(1)),
     "topology": ("topology", _name),
     "algorithm": ("algorithm", _name),
+    "codec": ("codec", _name),
     "workload": ("workload", _name),
     "split": ("split", _name),
     "sites": ("sites", _whole(1)),

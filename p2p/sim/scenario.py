@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
+import torch
+
+from optim import codec as codecs
+from optim.codec import RAW
 from p2p.config import LAN, WAN, Config
 from p2p.errors import ConfigError
 from p2p.net.physics import Line, Underlay
 from p2p.sim.compute import Paced
 from p2p.sim.faults import Fault, Join, Slow
+from topology import SpecError
 
 if TYPE_CHECKING:
     from p2p.sim.workloads import Workload
@@ -24,6 +29,8 @@ LAN_LINE = Line(latency=0.00025, bandwidth=10e9 / 8)
 WAN_LINE = Line(latency=0.02, bandwidth=100e6 / 8)
 STEPS_MAX = 10_000
 """Steps after which a run ends that has no other limit."""
+REAL_BLOCK = LAN.exchange.block_bytes // 4
+"""Elements."""
 ELEMENTS = {"consensus": 64, "quadratic": 16}
 """Of the vectors that stand for a model."""
 
@@ -70,6 +77,7 @@ class Scenario:
             real ones never do.
         stragglers: The first nodes are slow, in this order.
         blocks: The model travels in so many pieces at most.
+        codec: How it travels, as `ExchangeConfig.codec`.
     """
 
     nodes: int = 8
@@ -88,6 +96,7 @@ class Scenario:
     until: Until = field(default=Until(steps=200))
     seed: int = 0
     blocks: int = 4
+    codec: str = RAW.name
 
     def __post_init__(self) -> None:
         for wrong in self._wrong():
@@ -125,8 +134,10 @@ class Scenario:
 
     @property
     def choice(self) -> str:
-        """What is compared: algorithm and topology, or the algorithm alone where it has none."""
-        return self.algorithm if self.central else f"{self.algorithm} on {self.topology}"
+        """What is compared: algorithm and topology, or the algorithm alone where it has none; and the codec, if any."""
+        if self.central:
+            return self.algorithm
+        return f"{self.algorithm} on {self.topology}" + (f", {self.codec}" if self.codec != RAW.name else "")
 
     # --- what it is made of ------------------------------------------------------------------------------------------
 
@@ -166,5 +177,18 @@ class Scenario:
             return max(block, int(nbytes / scale))
 
         message, start, most = scaled(real.message_bytes), scaled(real.credit_start), scaled(real.credit_max)
-        sizes = replace(real, block_bytes=block, message_bytes=message, credit_start=start, credit_max=most)
+        sizes = replace(real, block_bytes=block, message_bytes=message, credit_start=start, credit_max=most, codec=self.codec)
         return replace(base, exchange=sizes)
+
+    def scale(self, elements: int, dtype: torch.dtype) -> float:
+        """Bytes of the real model (float32) per byte of a stand-in of so many elements, as the codec makes them.
+
+        Short pieces have more scales in them than long ones; what mixes several codecs is taken as if it had none.
+        """
+        block = self.config(elements * dtype.itemsize).exchange.block_bytes // dtype.itemsize
+        try:
+            codec = codecs.make(self.codec)
+        except SpecError:
+            codec = RAW
+        real = codec.nbytes(REAL_BLOCK, torch.float32) / (REAL_BLOCK * 4)
+        return self.model / (elements * dtype.itemsize) * real * block * dtype.itemsize / codec.nbytes(block, dtype)

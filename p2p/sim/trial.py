@@ -24,6 +24,7 @@ from torch import nn
 import optim
 import topology
 from optim import compatibility
+from p2p.agent.coding import Rule, one_codec
 from p2p.errors import ConfigError
 from p2p.report import finite
 from p2p.sim.all_reduce import AllReduce
@@ -99,6 +100,7 @@ class Result:
             "choice": self.scenario.choice,
             "algorithm": self.scenario.algorithm,
             "topology": self.scenario.topology,
+            "codec": self.scenario.codec,
             "seed": self.scenario.seed,
             "complete": self.complete,
             "time_to_target": self.reached,
@@ -132,6 +134,7 @@ def check(scenario: Scenario) -> None:
         if reason := graph.refuses(scenario.nodes):
             raise ConfigError(f"topology: {reason}")
         compatibility.check(algorithm, graph, scenario.nodes)
+        (Rule.parse if algorithm.exchange == "swap" else one_codec)(scenario.codec)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -224,7 +227,8 @@ class Watch:
 
 def _world(scenario: Scenario) -> SimulatedSwarm | Central:
     work = scenario.work()
-    nbytes = sum(p.nbytes for p in work.model(0).parameters())
+    parameters = list(work.model(0).parameters())
+    nbytes = sum(p.nbytes for p in parameters)
     common: dict[str, Any] = {
         "workload": work,
         "compute": scenario.compute(),
@@ -240,7 +244,7 @@ def _world(scenario: Scenario) -> SimulatedSwarm | Central:
         topology=scenario.topology,
         algorithm=scenario.algorithm,
         config=scenario.config(nbytes),
-        scale=scenario.model / nbytes,
+        scale=scenario.scale(sum(p.numel() for p in parameters), parameters[0].dtype),
         **common,
     )
 

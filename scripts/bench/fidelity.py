@@ -4,8 +4,9 @@
     python scripts/bench/fidelity.py --only async --seconds 60
 
 Each process trains a 64-64-10 network on its labels of sorted digits, beside ballast that brings the model to `--megabytes`;
-a step sleeps for 100 ms more. Its length is measured first in processes that train alone, as many at a time. A link's rate is
-that of the loopback device, or the 100 Mbit that `tc` gives each process's own line. Printed, real and simulated: steps and
+a step sleeps for 100 ms more. Its length is measured first in processes that train alone, as many at a time; where rounds keep
+them in step, they begin each step together there, too. A link's rate is that of ZeroMQ over the loopback device while all use
+it at once, or the 100 Mbit that `tc` gives each process's own line. Printed, real and simulated: steps and
 own swaps of each block a second (mean over the nodes), share of the time that was spent waiting, accuracy of the mean model.
 """
 
@@ -16,18 +17,20 @@ import json
 import math
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-NODES, PAUSE, ALONE = 4, 0.1, 8.0
+from harness import Contender, Crew, ours, span
+
+NODES, PAUSE, APART, TRIPS = 4, 0.1, 8.0, 41
+ALONE, TOGETHER = "-", "="
+"""In place of an algorithm: no swarm; none, and each step begins when the others' do."""
 THIN = 100e6 / 8
 PORT = 7410
 
@@ -55,7 +58,7 @@ CASES = (
 
 
 def node(index: int, pause: float, seconds: float, megabytes: float, algorithm: str, peer: str, listen: str) -> None:
-    """Train for so long, alone without `algorithm`; print what came of it."""
+    """Train for so long, alone in step with others who do, or in a swarm; print what came of it."""
     import torch
     from torch import nn
 
@@ -73,6 +76,8 @@ def node(index: int, pause: float, seconds: float, megabytes: float, algorithm: 
     def train(joined: p2p.Node | None) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
+            if algorithm == TOGETHER:
+                time.sleep(-time.monotonic() % (2 * pause))
             began = time.monotonic()
             optimizer.zero_grad()
             work.gradient(index, net)
@@ -84,7 +89,7 @@ def node(index: int, pause: float, seconds: float, megabytes: float, algorithm: 
                 made["wait"].append(joined.last_step.wait)
                 made["rate"].append(1 / joined.last_step.mixing_interval if joined.last_step.mixing_interval else 0.0)
 
-    if algorithm:
+    if algorithm not in (ALONE, TOGETHER):
         peers = (peer,) if peer else ()
         with p2p.join(model, optimizer, peers=peers, listen=listen, algorithm=algorithm, topology="one-peer-exponential",
                       wait_for=NODES, join_timeout=60, insecure=True) as joined:  # fmt: skip
@@ -147,35 +152,18 @@ def _run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True)
 
 
-def loopback() -> tuple[float, float]:
-    """Bytes a second, and seconds one way, over one TCP connection."""
-    size, trips = 256 << 20, 200
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
-        far = server.accept()[0]
+def loopback(megabytes: float) -> tuple[float, float]:
+    """Bytes a second, and seconds one way, over ZeroMQ while every process sends to one and receives from another."""
+    little, size = 0.004, 2 * megabytes
+    latency = _exchange(little)
+    return (size - little) * 1e6 / max(_exchange(size) - latency, 1e-9), latency
 
-        def echo() -> None:
-            for _ in range(trips):
-                far.sendall(far.recv(1))
-            left, buffer = size, bytearray(1 << 20)
-            while left > 0:
-                left -= far.recv_into(buffer)
-            far.sendall(b"!")
-            far.close()
 
-        thread = threading.Thread(target=echo)
-        thread.start()
-        began = time.monotonic()
-        for _ in range(trips):
-            near.sendall(b"?")
-            near.recv(1)
-        latency = (time.monotonic() - began) / trips / 2
-        began = time.monotonic()
-        for _ in range(size >> 20):
-            near.sendall(bytes(1 << 20))
-        near.recv(1)
-        took = time.monotonic() - began
-        thread.join()
-    return size / took, latency
+def _exchange(megabytes: float) -> float:
+    with Crew(Contender("raw", ours("raw.py", "zeromq", "plain", megabytes)), NODES) as crew:
+        crew.ready()
+        crew.say("fill")
+        return statistics.median(span(crew.say("exchange")) for _ in range(TRIPS))
 
 
 # --- and the prediction ----------------------------------------------------------------------------------------------
@@ -222,13 +210,14 @@ def predicted(case: Case, alone: Sequence[Any], seconds: float, megabytes: float
 def compare(case: Case, seconds: float, megabytes: float) -> tuple[Row, Row]:
     from p2p.net.physics import Line
 
-    alone = processes(case, ALONE, megabytes, "", ())
+    rounds = case.algorithm.startswith("gossip")
+    alone = processes(case, APART, megabytes, TOGETHER if rounds else ALONE, ())
     if case.thin:
         line = Line(0.0002, bandwidth=THIN)
         with namespaces() as inside:
             made = processes(case, seconds, megabytes, case.algorithm, inside)
     else:
-        rate, latency = loopback()
+        rate, latency = loopback(megabytes)
         line = Line(latency, bandwidth=rate)
         made = processes(case, seconds, megabytes, case.algorithm, ())
     return real(made, seconds), predicted(case, alone, seconds, megabytes, line)

@@ -69,6 +69,13 @@ def test_bytes_by_kind_of_line() -> None:
     assert (two.inside, two.between) == (0.0, pytest.approx(10 * 8 * 1e6, rel=0.02))
 
 
+@pytest.mark.parametrize(("codec", "share"), [("bfloat16", 1 / 2), ("int8", 0.254)])
+@pytest.mark.parametrize("algorithm", ["async", "gossip"])
+def test_a_codec_takes_as_many_bytes_as_it_does_of_a_real_model(algorithm: str, codec: str, share: float) -> None:
+    plain, coded = (run(algorithm=algorithm, codec=name, until="steps=20", variation=0) for name in ("raw", codec))
+    assert coded.inside == pytest.approx(share * plain.inside, rel=0.02)
+
+
 def test_faults_strike() -> None:
     result = run(fault="kill:3@1s,join@2s,stall:1@100s+1s", until="time=5s")
     assert len(result.steps) == 5
@@ -104,6 +111,8 @@ def test_it_is_json() -> None:
         ({"algorithm": "asinc"}, "did you mean async"),
         ({"topology": "hypercube", "nodes": 6}, "4 or 8 would do"),
         ({"algorithm": "d2"}, "use --topology"),
+        ({"codec": "int9"}, "there are raw"),
+        ({"codec": "auto", "algorithm": "gossip"}, "pushes take one codec"),
         ({"algorithm": "all-reduce:backward=2"}, "a share from 0 to 1"),
         ({"algorithm": "parameter-server:sync=perhaps"}, "sync must be bool"),
     ],
