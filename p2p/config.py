@@ -79,8 +79,11 @@ class ExchangeConfig:
     floor: float = 0.3
     """Seconds. No partner is paused sooner: a C call that holds the GIL delays its agent's echo by as much."""
     codec: str = "raw"
-    """How blocks travel: a codec's name, `auto`, and others between sites, as `auto,eu:us=low-rank:1` (p2p/agent/coding.py).
-    A codec for a part of the values averages that part alone in each swap: fewer bytes, more swaps."""
+    """How blocks travel: a codec's name, `auto`, others between sites, others from some step on: `auto,eu:us=int4/int8@1000`
+    (p2p/agent/coding.py, docs/links.md). Fewer bytes cost more swaps."""
+    replicas: int = 1024 * MIB
+    """Bytes, a half for each direction, of what partners hold of this node's blocks and it of theirs: on links whose codec is
+    for differences, what they carry once per partner and direction. What finds no room travels as int8."""
     settle_after: float = 0.25
     """Seconds until receipts that found no message to ride on travel alone."""
 

@@ -1,7 +1,10 @@
 """Values at random places, which a seed names: nothing but the values and eight bytes travels.
 
-One element of every `every` consecutive ones, drawn evenly, so that a swap averages that part of the model exactly and
-leaves the rest. A piece is the seed (int64), then ceil(n / every) values (float32).
+One run of every `every` consecutive ones, drawn evenly, so that a swap averages that part of the model exactly and leaves
+the rest. A run is a line of the cache, RUN elements, since reading one element costs as much; where a piece has few of
+those, it is one element. A piece is the seed (int64), the runs drawn, and the elements after the last whole run (float32).
+
+Places are rows of a table: in DEALS deals, each run is in exactly one of every `every` rows; the seed says which row.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from optim.codec.base import Projection
 from optim.codec.groups import LARGEST
 
 SEED = 8
+RUN = 16
+DEALS = 16
 
 
 class RandomK(Projection):
@@ -25,7 +30,8 @@ class RandomK(Projection):
         self.name = f"random-k:{every}"
 
     def nbytes(self, elements: int, dtype: torch.dtype) -> int:
-        return SEED + 4 * -(-elements // self._every)
+        run = self._run(elements)
+        return SEED + 4 * (run * -(-(elements // run) // self._every) + elements % run)
 
     def head(self, elements: int) -> int:
         return SEED
@@ -37,27 +43,41 @@ class RandomK(Projection):
         return float(min(self._every, elements))
 
     def encode(self, x: Tensor, data: Tensor) -> None:
-        values, places = data[SEED:].view(torch.float32), self._places(data, x.numel())
+        places, rows, drawn = self._parts(x, data)
         if x.dtype is torch.float32:
-            torch.index_select(x, 0, places, out=values)
+            torch.index_select(rows, 0, places, out=drawn)
         else:
-            values.copy_(torch.index_select(x, 0, places).clamp_(-LARGEST, LARGEST))
+            drawn.copy_(torch.index_select(rows, 0, places).clamp_(-LARGEST, LARGEST))
+        if over := x.numel() - rows.numel():
+            data[-4 * over :].view(torch.float32).copy_(x[-over:].clamp(-LARGEST, LARGEST))
 
     def decode(self, data: Tensor, out: Tensor) -> Tensor:
-        values = data[SEED:].view(torch.float32)
-        return out.index_copy_(0, self._places(data, out.numel()), values.to(out.dtype))
+        places, rows, drawn = self._parts(out, data)
+        rows.index_copy_(0, places, drawn.to(out.dtype))
+        if over := out.numel() - rows.numel():
+            out[-over:].copy_(data[-4 * over :].view(torch.float32))
+        return out
 
-    def _places(self, data: Tensor, elements: int) -> Tensor:
-        """One place in each stretch of `every` elements; in a shorter last one, one of those that are there."""
-        k, rest = -(-elements // self._every), elements % self._every
-        seed = int.from_bytes(data[:SEED].numpy().tobytes(), "little") & (1 << 63) - 1
-        places = torch.randint(0, self._every, (k,), generator=torch.Generator().manual_seed(seed))
-        if rest:
-            places[-1:].remainder_(rest)
-        return places.add_(_starts(k, self._every))
+    def _run(self, elements: int) -> int:
+        return RUN if elements >= RUN * self._every else 1
+
+    def _parts(self, x: Tensor, data: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Which runs, all runs of `x` as rows, and those drawn, in the piece."""
+        run = self._run(x.numel())
+        whole, over = divmod(x.numel(), run)
+        seed = int.from_bytes(data[:SEED].numpy().tobytes(), "little")
+        mixed = seed * 0xD1342543DE82EF95 >> 40 & 0xFFFFFF
+        places = _table(whole, self._every)[mixed % (DEALS * self._every)]
+        drawn = data.view(torch.float32)[2 : 2 + places.numel() * run]
+        return places, (x[: whole * run] if over else x).view(whole, run), drawn.view(-1, run)
 
 
-@lru_cache(maxsize=16)
-def _starts(k: int, every: int) -> Tensor:
-    """Where the stretches begin; nobody writes to it."""
-    return torch.arange(0, k * every, every)
+@lru_cache(maxsize=8)
+def _table(runs: int, every: int) -> Tensor:
+    """(DEALS x every, stretches): a run of each stretch of `every`; of a shorter last one, one of those that are there."""
+    stretches = -(-runs // every)
+    shifts = torch.randint(0, every, (DEALS, 1, stretches), generator=torch.Generator().manual_seed(1))
+    offsets = (shifts + torch.arange(every)[None, :, None]) % every
+    if runs % every:
+        offsets[:, :, -1] %= runs % every
+    return (offsets + torch.arange(0, runs, every)).view(-1, stretches)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Container, Iterable
 
 from optim import Kind
-from optim.codec import RAW, Codec
 from p2p.agent.activity import Activity, Calm, Pace
 from p2p.agent.framing import Framing
 from p2p.agent.gate import Gate, Shares
@@ -27,7 +26,6 @@ class Carrier:
     def __init__(self, shards: Shards, post: Post, metrics: Metrics, clip: float, shares: Shares) -> None:
         self.post = post
         self.metrics = metrics
-        self.codec: Codec = RAW
         self.pace = Pace()
         self.activity = Activity()
         self.calm = Calm(sum(b.kind is Kind.PARAMETER for b in shards.blocks))

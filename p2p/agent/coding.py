@@ -1,18 +1,22 @@
 """Which codec a link's swaps take, and what the next message of a block needs to know of the last one.
 
-A rule is `auto`, the name of a codec, or a codec per pair of sites: `auto,eu:us=low-rank:1`. `auto` takes the mildest codec
-with which the link carries the whole state within STALENESS steps: none on a fat link.
+A rule is `auto`, the name of a codec, or a codec per pair of sites: `auto,eu:us=low-rank:1`; and any of these by steps:
+`int4/int8@1000` is coarse at first, finer from step 1000 on. `auto` takes the mildest codec with which the link carries the
+whole state within STALENESS steps: none on a fat link. Whoever receives goes by what the header says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import math
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from optim.codec import BFLOAT16, RAW, Codec, Form, Projection, fits, make
 from p2p.agent.links import Link
+from p2p.agent.replicas import FOUNDING, Heard, Told
+from p2p.config import ExchangeConfig
 from p2p.errors import ConfigError
 from p2p.state.layout import Block
 from topology import SpecError
@@ -27,46 +31,66 @@ MILDER = 0.6
 REVIEW = 0.5
 """Seconds between two looks at a link."""
 
+Steps = tuple[tuple[int, str], ...]
+"""Which name holds from which step on, in order; the first from 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A codec's name, or `auto`, for all links; others for those between two sites."""
+    """A codec's name, or `auto`, by steps, for all links; others for those between two sites."""
 
-    everywhere: str = RAW.name
-    between: dict[frozenset[str], str] = field(default_factory=dict)
+    everywhere: Steps = ((0, RAW.name),)
+    between: dict[frozenset[str], Steps] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Rule:
-        """Of `auto,eu:us=low-rank:1`. Raises ConfigError."""
-        everywhere, between = RAW.name, dict[frozenset[str], str]()
+        """Of `auto,eu:us=int4/int8@1000`. Raises ConfigError."""
+        everywhere, between = cls().everywhere, dict[frozenset[str], Steps]()
         for part in filter(None, text.replace(" ", "").split(",")):
-            sites, equals, name = part.rpartition("=")
+            sites, equals, names = part.rpartition("=")
             pair = frozenset(sites.split(":"))
             if equals and len(sites.split(":")) != 2:
                 raise ConfigError(f"codec {part!r}: SITE:SITE=CODEC is expected")
-            _check(name)
             if equals:
-                between[pair] = name
+                between[pair] = _steps(names)
             else:
-                everywhere = name
+                everywhere = _steps(names)
         return cls(everywhere, between)
 
-    def name(self, here: str, there: str) -> str:
-        """For a link from one site to another."""
-        return self.between.get(frozenset((here, there)), self.everywhere)
+    def name(self, here: str, there: str, step: int = 0) -> str:
+        """For a link from one site to another, at this step."""
+        return _at(self.between.get(frozenset((here, there)), self.everywhere), step)
+
+    def changes(self, step: int) -> float:
+        """The first step after this one at which any name changes."""
+        steps = (begin for steps in (self.everywhere, *self.between.values()) for begin, _ in steps)
+        return min((begin for begin in steps if begin > step), default=math.inf)
+
+
+def _steps(text: str) -> Steps:
+    """Of `int4/int8@1000`."""
+    first, *later = text.split("/")
+    found = [(0, first)]
+    for part in later:
+        name, _, begin = part.partition("@")
+        if not (begin.isascii() and begin.isdecimal() and len(begin) < 16 and int(begin) > found[-1][0]):
+            raise ConfigError(f"codec {text[:80]!r}: CODEC/CODEC@STEP/... with steps that increase is expected")
+        found.append((int(begin), name))
+    for _, name in found:
+        _check(name)
+    return tuple(found)
+
+
+def _at(steps: Steps, step: int) -> str:
+    return next(name for begin, name in reversed(steps) if step >= begin)
 
 
 def _check(name: str) -> None:
-    if name == AUTO:
-        return
     try:
-        codec = make(name)
+        if name != AUTO:
+            make(name)
     except SpecError as error:
         raise ConfigError(str(error)) from None
-    if codec.form is Form.CHANGES:
-        raise ConfigError(
-            f"codec {name}: it is for differences; swaps take values or parts ({', '.join(c.name for c in LADDER)})"
-        )
 
 
 @dataclass(slots=True)
@@ -79,33 +103,60 @@ class _Choice:
 class Coding:
     """One node's links. `site` is the own one."""
 
-    def __init__(self, blocks: Sequence[Block], rule: Rule) -> None:
+    def __init__(self, blocks: Sequence[Block], config: ExchangeConfig) -> None:
+        """Raises ConfigError where `config.codec` is no rule."""
         self._blocks = blocks
-        self._rule = rule
+        self._rule = Rule.parse(config.codec)
+        self._step = 0
+        self._changes = self._rule.changes(0)
+        self._here, self._sites = "", dict[str, str]()
         self._choices: dict[str, _Choice] = {}
         self._sizes: dict[str, tuple[int, ...]] = {}
         self._shown: dict[str, dict[int, tuple[str, Tensor]]] = {}  # by partner and block: codec, piece of the last answer
+        self.told = Told(config.replicas // 2)
+        self.heard = Heard(config.replicas // 2)
 
     def seat(self, here: str, sites: dict[str, str]) -> None:
         """The view changed: these are the members' sites."""
-        self._choices = {partner: self._choice(partner, here, site) for partner, site in sites.items()}
+        self._here, self._sites = here, sites
+        self._choices = {partner: self._choice(partner, site) for partner, site in sites.items()}
         self.keep(sites)
 
     def keep(self, members: Container[str]) -> None:
+        """Forget those who are gone."""
         self._shown = {partner: shown for partner, shown in self._shown.items() if partner in members}
+        self.told.keep(members)
+        self.heard.store.keep(members)
+
+    def stepped(self, step: int) -> None:
+        """The own step, by which rules go."""
+        self._step = step
+        if step >= self._changes:
+            self._changes = self._rule.changes(step)
+            self.seat(self._here, self._sites)
 
     def wanted(self, partner: str) -> Codec:
         """Of the link."""
         choice = self._choices.get(partner)
         return choice.codec if choice is not None else RAW
 
-    def of(self, partner: str, block: Block) -> Codec:
-        """The link's codec where the block's values survive it; else the mildest one that spares them."""
-        return suited(self.wanted(partner), block)
+    def of(self, partner: str, blocks: Sequence[Block]) -> tuple[Codec, list[Tensor], bool]:
+        """For blocks of one kind: the codec, what the pieces are changes from, and whether the partner shall remember them.
+
+        The link's codec where the values survive it, else the mildest one that spares them.
+        """
+        codec = suited(self.wanted(partner), blocks[0])
+        if codec.form is not Form.CHANGES:
+            return codec, [], False
+        bases = self.told.bases(partner, blocks)
+        return (codec if bases else FOUNDING), bases, True
 
     def nbytes(self, partner: str, index: int) -> int:
         """What a block takes on this link, one way."""
-        return self._table(self.wanted(partner))[index]
+        codec = self.wanted(partner)
+        if codec.form is Form.CHANGES and self.told.store.get(partner, index) is None:
+            codec = FOUNDING
+        return self._table(codec)[index]
 
     def review(self, partner: str, link: Link, pace: float, now: float) -> None:
         """Choose anew, if that is `auto`; `pace` is the neighbourhood's seconds per step."""
@@ -119,20 +170,22 @@ class Coding:
         while self._seconds(choice.codec, link) > STALENESS * pace and choice.codec is not LADDER[-1]:
             choice.codec = LADDER[LADDER.index(choice.codec) + 1]
 
-    def begin(self, partner: str, exchange: int, block: Block, codec: Codec, piece: Tensor) -> None:
-        """Write the head of a piece that is about to be encoded, where the codec has one."""
+    def begin(self, partner: str, exchange: int, codec: Codec, pieces: Iterable[tuple[int, Tensor]]) -> None:
+        """Write the heads of pieces that are about to be encoded, where the codec has them."""
         if isinstance(codec, Projection):
-            name, last = self._shown.get(partner, {}).get(block.index, ("", None))
-            seed = (exchange * 0x9E3779B97F4A7C15 + block.index) & (1 << 63) - 1
-            codec.begin(piece, block.elements, seed, last if name == codec.name else None)
+            for index, piece in pieces:
+                name, last = self._shown.get(partner, {}).get(index, ("", None))
+                seed = (exchange * 0x9E3779B97F4A7C15 + index) & (1 << 63) - 1
+                codec.begin(piece, self._blocks[index].elements, seed, last if name == codec.name else None)
 
-    def answered(self, partner: str, index: int, codec: Codec, piece: Tensor) -> None:
-        """What the partner's answer showed of a block."""
+    def answered(self, partner: str, exchange: int, index: int, codec: Codec, piece: Tensor, share: float) -> None:
+        """What the partner's answer showed of a block; this node takes a `share` of it."""
+        self.told.mixed(partner, exchange, self._blocks[index], codec, piece, share)
         if isinstance(codec, Projection) and codec.warm:
             self._shown.setdefault(partner, {})[index] = (codec.name, piece.clone())
 
-    def _choice(self, partner: str, here: str, there: str) -> _Choice:
-        name = self._rule.name(here, there)
+    def _choice(self, partner: str, there: str) -> _Choice:
+        name = self._rule.name(self._here, there, self._step)
         before = self._choices.get(partner)
         if name == AUTO:
             return before if before is not None and before.auto else _Choice(LADDER[0], auto=True)
@@ -156,9 +209,17 @@ def suited(wanted: Codec, block: Block) -> Codec:
     return BFLOAT16 if fits(BFLOAT16, block.kind, block.dtype) else RAW
 
 
-def one_codec(rule: str) -> Codec:
-    """Of a rule for pushes, which carry values to all alike. Raises ConfigError for one that swaps alone can take."""
-    parsed = Rule.parse(rule)
-    if parsed.between or parsed.everywhere == AUTO or make(parsed.everywhere).form is not Form.VALUES:
-        raise ConfigError(f"codec {rule}: pushes take one codec for values: raw, float32, float16, bfloat16 or int8")
-    return make(parsed.everywhere)
+class Pushing:
+    """The codec of pushes, which carry values to all alike, by steps."""
+
+    def __init__(self, rule: str) -> None:
+        """Raises ConfigError for a rule that swaps alone can take."""
+        parsed = Rule.parse(rule)
+        names = [name for _, name in parsed.everywhere]
+        if parsed.between or AUTO in names or any(make(name).form is not Form.VALUES for name in names):
+            raise ConfigError(f"codec {rule}: pushes take codecs for values: raw, float32, float16, bfloat16 or int8")
+        self._steps = parsed.everywhere
+
+    def of(self, step: int, block: Block) -> Codec:
+        """What spares the block's values, and is nearest to this step's."""
+        return suited(make(_at(self._steps, step)), block)

@@ -42,6 +42,7 @@ class Swaps:
         self.row = row
         self.blocks = [Block(run, nbytes) for run, nbytes in blocks]
         self.size: Callable[[str, int], int] = lambda partner, i: self.blocks[i].nbytes  # of a block on a link
+        self.free: Callable[[str, int], bool] = lambda partner, i: True  # whether a block may go to a partner now
         self.limits: Limits | None = None  # the user's
         self.stream = Stream(self.blocks, first_id >> 20)
         self.links: dict[str, Link] = {}
@@ -348,7 +349,7 @@ class Swaps:
         if not self._room(partner, 0, 0, now):
             return None
         span = max(1, self.link(partner).message // max(1, self.size(partner, 0)))
-        return self.stream.next(partner, span, self.limit, now)
+        return self.stream.next(partner, span, self.limit, now, lambda i: self.free(partner, i))
 
     def _pay(self, partner: str, group: Sequence[int], now: float) -> None:
         """These were owed; those that were due, and waited, have had their turn."""
@@ -361,7 +362,7 @@ class Swaps:
 
     def _owes(self, partner: str, i: int) -> bool:
         block = self.blocks[i]
-        return block.held < self.limit and block.debts.get(partner, 0.0) > 0
+        return block.held < self.limit and block.debts.get(partner, 0.0) > 0 and self.free(partner, i)
 
     def _serving(self, i: int, planned: Mapping[str, int], busy: set[str], now: float) -> Callable[[str], bool]:
         """Whether a partner has room for the block, beside what is planned; who has not is `busy` for this tick, and served by
@@ -369,7 +370,7 @@ class Swaps:
         """
 
         def serves(partner: str) -> bool:
-            if partner in busy or partner in self.stream.behind:
+            if partner in busy or partner in self.stream.behind or not self.free(partner, i):
                 return False
             if self._room(partner, i, planned.get(partner, 0), now):
                 return True

@@ -13,7 +13,7 @@ from optim import Standing, Synchronous
 from optim.codec import Codec, writable
 from optim.synchronous import Turn
 from p2p.agent.carrier import Carrier
-from p2p.agent.coding import one_codec, suited
+from p2p.agent.coding import Pushing
 from p2p.agent.framing import EMPTY
 from p2p.agent.gate import PUSHED
 from p2p.agent.post import Post
@@ -70,7 +70,7 @@ class Pusher(Carrier):
         super().__init__(shards, post, metrics, algorithm.clip, PUSHED)
         self._algorithm = algorithm
         self.shards = shards
-        self.codec = one_codec(config.exchange.codec)
+        self.coding = Pushing(config.exchange.codec)
         blocks = [(b.run, b.nbytes) for b in shards.blocks]
         self.rounds = Rounds(
             blocks,
@@ -295,7 +295,7 @@ class Pusher(Carrier):
     def _push(self, push: Pushed) -> bool:
         weight, value = self._message(push)
         blocks = self.shards.blocks[push.first : push.first + push.count]
-        codec = suited(self.codec, blocks[0])
+        codec = self.coding.of(self._published[push.round].step, blocks[0])
         nbytes = self._framing.nbytes(blocks, codec)
         buffer = self._staging.take(nbytes)
         for index, piece in self._framing.cut(buffer[:nbytes], blocks, codec):

@@ -7,7 +7,7 @@ to differ, against others of its kind.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from p2p.agent.round_robin import Block
 
@@ -44,10 +44,10 @@ class Stream:
         self._typical[run] += 0.01 * (distance - self._typical[run]) if self._typical[run] else distance
         self._change[i] += RECENT * (distance - self._change[i])
 
-    def next(self, partner: str, span: int, limit: int, now: float) -> int | None:
+    def next(self, partner: str, span: int, limit: int, now: float, free: Callable[[int], bool] = lambda i: True) -> int | None:
         """The first block of the most urgent stretch that is owed to the partner: of so many blocks as a message takes.
 
-        None where there is none that is not held; and the partner is behind no more, where nothing is owed.
+        None where there is none that is `free` and not held; and the partner is behind no more, where nothing is owed.
         """
         owed = [(i, block) for i, block in enumerate(self._blocks) if block.debts.get(partner, 0.0) > 0]
         if not owed:
@@ -55,7 +55,7 @@ class Stream:
         stretches = defaultdict[int, float](float)
         first = dict[int, int]()
         for i, block in owed:
-            if block.held < limit:
+            if block.held < limit and free(i):
                 stretches[i // span] = max(stretches[i // span], self._urgency(partner, i, now))
                 first.setdefault(i // span, i)
         if not first:

@@ -6,16 +6,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from optim import Async
-from optim.codec import Codec, Form, Projection, writable
+from optim.codec import RAW, Codec, Form, Projection, writable
 from p2p.agent.carrier import Carrier
-from p2p.agent.coding import Coding, Rule
+from p2p.agent.coding import Coding
 from p2p.agent.exchange import Swaps
 from p2p.agent.framing import EMPTY
 from p2p.agent.gate import SWAPPED
 from p2p.agent.post import Post
+from p2p.agent.replicas import named
 from p2p.agent.seat import Seat
 from p2p.agent.swap import Opened, Repeat
 from p2p.config import ExchangeConfig
@@ -26,9 +28,6 @@ from p2p.report import Metrics
 from p2p.state.layout import Block
 from p2p.state.outcome import Difference, Limit
 from p2p.state.shards import Shards
-
-FORMS = (Form.VALUES, Form.PART)
-"""Of the codecs that a swap may take."""
 
 
 @dataclass(slots=True)
@@ -57,10 +56,11 @@ class Swapper(Carrier):
     ) -> None:
         super().__init__(shards, post, metrics, algorithm.clip, SWAPPED)
         self.shards = shards
-        self.coding = Coding(shards.blocks, Rule.parse(config.codec))
+        self.coding = Coding(shards.blocks, config)
         self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], config, self._row, first_id)
         self.swaps.spread = algorithm.spread
         self.swaps.size = self.coding.nbytes
+        self.swaps.free = self.coding.told.free
         self.swaps.limits = post if post.limited else None
         self._algorithm = algorithm
         self.links = self.swaps.links
@@ -129,6 +129,7 @@ class Swapper(Carrier):
         self.swaps.pace = self.pace.neighbourhood()
         self.swaps.period = self._algorithm.interval(step)
         self.swaps.silent = self.silent
+        self.coding.stepped(step)
 
     def seat(self, seat: Seat, now: float) -> None:
         """The view changed."""
@@ -186,12 +187,15 @@ class Swapper(Carrier):
     def _ask(self, opened: Opened, now: float) -> None:
         """Stage a copy of the blocks, so that what travels is exactly what was meant, and send it."""
         blocks = self.shards.blocks[opened.first : opened.first + opened.count]
-        codec = self.coding.of(opened.partner, blocks[0])
+        if not all(self.coding.told.free(opened.partner, block.index) for block in blocks):
+            self.swaps.withdrawn(opened.exchange)  # chosen twice in one tick: what the partner will hold is not known yet
+            return
+        codec, bases, remembered = self.coding.of(opened.partner, blocks)
         nbytes = self._framing.nbytes(blocks, codec)
         buffer = self._staging.take(nbytes)
-        for i, piece in self._framing.cut(buffer[:nbytes], blocks, codec):
-            self.coding.begin(opened.partner, opened.exchange, self.shards.blocks[i], codec, piece)
-        refused = self.shards.stage(opened.first, opened.count, codec, buffer[:nbytes])
+        pieces = list(self._framing.cut(buffer[:nbytes], blocks, codec))
+        self.coding.begin(opened.partner, opened.exchange, codec, pieces)
+        refused = self.shards.stage(opened.first, opened.count, codec, buffer[:nbytes], bases)
         if refused:
             self._nonfinite(refused)
             self._staging.give(buffer)
@@ -202,13 +206,16 @@ class Swapper(Carrier):
         part = isinstance(codec, Projection)
         bounds = tuple(self.gate.limit(b.index, part).bound(self.shards.norm(b.index)) for b in blocks)
         self.swaps.told_bounds(opened.exchange, bounds)
-        ask = Ask(opened.exchange, opened.weight, self.pace.pulse, self.swaps.receipts(opened.partner), bounds, shard)
+        base = named(codec, blocks, bases) if remembered else ()
+        ask = Ask(opened.exchange, opened.weight, self.pace.pulse, self.swaps.receipts(opened.partner), bounds, shard, base)
         sent = self.post.send(opened.partner, ask, payload)
         self._staging.give(buffer, sent)
         self.history.note("asks" if sent is not None else "has no room for", opened.partner, opened.first, opened.count)
         if sent is None:
             self.swaps.unsent(opened.exchange, now)
             return
+        if remembered:
+            self.coding.told.asked(opened.partner, opened.exchange, codec, pieces)
         self.swaps.link(opened.partner).sent += nbytes
         self.swaps.told(opened.partner)
 
@@ -218,15 +225,18 @@ class Swapper(Carrier):
         opened = self.swaps.asking(sender, answer.exchange)
         if opened is None:
             return
-        blocks = self._accepted(opened, answer.accepted)
+        blocks = self._named(opened, answer.accepted)
+        unknown = self._named(opened, answer.unknown)
         if not blocks:
             self.history.note("is declined by", sender, opened.first, opened.count)
+            self._declined(sender, opened, blocks, unknown)
             self.swaps.answered(answer.exchange, now, mixed=False)
             return
         self._check_weight(answer.weight, opened.weight)
         self._check_weight(answer.share, 1.0)
-        codec, pieces = self._framing.pieces(answer.shard, payload, blocks, FORMS)
+        codec, pieces = self._framing.pieces(answer.shard, payload, blocks, tuple(Form))
         bounds = self.swaps.bounds(answer.exchange)
+        self._declined(sender, opened, blocks, unknown)
         self.swaps.answered(answer.exchange, now, mixed=True)
         self.coding.review(sender, self.swaps.link(sender), self.swaps.pace, now)
         for i, piece in pieces:
@@ -234,13 +244,19 @@ class Swapper(Carrier):
             difference = self.shards.settle(i, piece, codec, answer.weight, answer.pulse.step, limit, answer.share)
             self.swaps.tally.moved += difference.clipped or not difference.finite
             self._compared(sender, i, difference, codec)
-            self.coding.answered(sender, i, codec, piece)
+            self.coding.answered(sender, answer.exchange, i, codec, piece, answer.share)
         self.swaps.link(sender).received += payload.nbytes if payload is not None else 0
         self.activity.met(sender, answer.pulse)
 
-    def _accepted(self, opened: Opened, bits: int) -> list[Block]:
+    def _declined(self, sender: str, opened: Opened, mixed: list[Block], unknown: list[Block]) -> None:
+        """Of what was asked; and the partner may not know what some were changes to, or have no room to remember it."""
+        for block in self.shards.blocks[opened.first : opened.first + opened.count]:
+            if block not in mixed or block in unknown:
+                self.coding.told.declined(sender, opened.exchange, block.index, block in unknown)
+
+    def _named(self, opened: Opened, bits: int) -> list[Block]:
         if not 0 <= bits < 1 << opened.count:
-            raise WireError("blocks", f"{bits:#x} accepts blocks that were not asked about")
+            raise WireError("blocks", f"{bits:#x} names blocks that were not asked about")
         return [b for b in self.shards.blocks[opened.first : opened.first + opened.count] if bits >> b.index - opened.first & 1]
 
     def _tell_receipts(self, now: float) -> None:
@@ -262,7 +278,8 @@ class Swapper(Carrier):
         self.pace.heard(sender, ask.pulse)
         self._check_weight(ask.weight, 0.5)
         blocks = self._framing.range(ask.shard.first, ask.shard.count)
-        codec, pieces = self._framing.pieces(ask.shard, payload, blocks, FORMS)
+        codec, pieces = self._framing.pieces(ask.shard, payload, blocks, tuple(Form))
+        self._check_bases(ask.bases, codec, blocks)
         if len(ask.bounds) != len(blocks) or not all(0 <= bound < math.inf for bound in ask.bounds):
             raise WireError("bounds", f"{len(ask.bounds)} bounds for {len(blocks)} blocks, or some are no norms")
         self._free(self.swaps.settled(sender, ask.settled))
@@ -277,27 +294,49 @@ class Swapper(Carrier):
     def _mix(self, sender: str, route: Route, ask: Ask, codec: Codec, pieces: list[tuple[int, Tensor]], weight: float) -> None:
         buffer = self._staging.take(self._framing.nbytes([self.shards.blocks[i] for i, _ in pieces], codec))
         mixed: list[Block] = []
-        used = 0
+        used = unknown = 0
         share, theirs = self._shares(ask.pulse.samples)
         for i, piece in pieces:
             block = self.shards.blocks[i]
             size = codec.nbytes(block.elements, block.dtype)
-            own = self.gate.limit(i, isinstance(codec, Projection))
-            limits = own, Limit(ask.bounds[i - ask.shard.first], gross=own.gross)
             out = buffer[used : used + size]
-            difference = self.shards.answer(i, piece, codec, weight, out, ask.pulse.step, limits, share)
-            self._compared(sender, i, difference, codec)
-            if difference.finite:
+            finite, known = self._join(sender, ask, codec, block, piece, out, (weight, share, theirs))
+            unknown |= (not known) << i - ask.shard.first
+            if finite:
                 mixed.append(block)
                 used += size
         if not mixed:
             self._staging.give(buffer)
-            self._again(sender, route, ask.exchange, None)
+            self._again(sender, route, ask.exchange, None, unknown)
             return
         payload = writable(buffer[:used])
         shard = self._framing.describe(ask.shard.first, ask.shard.count, mixed, codec, payload)
         accepted = sum(1 << (b.index - ask.shard.first) for b in mixed)
-        self._answer(sender, route, ask, Answer(ask.exchange, accepted, weight, self.pace.pulse, shard, theirs), buffer, used)
+        answer = Answer(ask.exchange, accepted, weight, self.pace.pulse, shard, theirs, unknown)
+        self._answer(sender, route, ask, answer, buffer, used)
+
+    def _join(
+        self, sender: str, ask: Ask, codec: Codec, block: Block, piece: Tensor, out: Tensor, how: tuple[float, float, float]
+    ) -> tuple[bool, bool]:
+        """Mix one block and write the answer to `out`; whether it was, and whether what it was told by is known from here on.
+
+        `how`: the weight, and the shares that this node and the initiator take.
+        """
+        weight, share, theirs = how
+        at, heard = block.index - ask.shard.first, self.coding.heard
+        own = self.gate.limit(block.index, isinstance(codec, Projection))
+        limits, value = (own, Limit(ask.bounds[at], gross=own.gross)), None
+        if ask.bases:
+            value = heard.theirs(sender, block, codec, piece, ask.bases[at])
+            if value is None:
+                return False, False
+        read, data = (codec, piece) if value is None else (RAW, value.view(torch.uint8))
+        difference = self.shards.answer(block.index, data, read, weight, out, ask.pulse.step, limits, share, codec)
+        self._compared(sender, block.index, difference, codec)
+        if not difference.finite:
+            heard.store.drop(sender, block.index)
+            return False, True
+        return True, value is None or heard.mixed(sender, block, value, codec, out, theirs)
 
     def _shares(self, theirs: float) -> tuple[float, float]:
         """Of a change, what this node and the initiator take: who has more samples per step moves less."""
@@ -315,7 +354,7 @@ class Swapper(Carrier):
         self._free(self.swaps.keep(sender, ask.exchange, used, kept))
         self.activity.met(sender, ask.pulse)
 
-    def _again(self, sender: str, route: Route, exchange: int, kept: object | None) -> None:
+    def _again(self, sender: str, route: Route, exchange: int, kept: object | None, unknown: int = 0) -> None:
         """Send a kept answer again, or decline in a few bytes."""
         if isinstance(kept, Kept):
             if kept.sent is not None and not kept.sent.done:
@@ -323,7 +362,7 @@ class Swapper(Carrier):
             answer = replace(kept.answer, pulse=self.pace.pulse)
             kept.sent = self.post.answer(route, answer, writable(kept.buffer[: kept.used]))
         else:
-            self.post.answer(route, Answer(exchange, 0, 0.0, self.pace.pulse, EMPTY))
+            self.post.answer(route, Answer(exchange, 0, 0.0, self.pace.pulse, EMPTY, unknown=unknown))
 
     def _free(self, kept: list[object]) -> None:
         for item in kept:
@@ -335,6 +374,11 @@ class Swapper(Carrier):
     def _check_weight(self, weight: float, limit: float) -> None:
         if not 0 < weight <= limit:
             raise WireError("weight", f"{weight} is not in (0, {limit}]")
+
+    def _check_bases(self, bases: tuple[int, ...], codec: Codec, blocks: list[Block]) -> None:
+        wrong = len(bases) != len(blocks) or codec.form is Form.PART or not blocks[0].kind.linear
+        if (bases and wrong) or (codec.form is Form.CHANGES and not bases):
+            raise WireError("bases", f"{len(bases)} bases for {len(blocks)} blocks by {codec.name}")
 
     def _compared(self, sender: str, index: int, difference: Difference, codec: Codec) -> None:
         """A codec for a part shows a part of the difference."""

@@ -247,6 +247,7 @@ class Ask:
     settled: tuple[int, ...]  # exchanges of ours whose answers came: yours may be dropped
     bounds: tuple[float, ...]  # per block, the norm of a difference that counts in full; 0: any
     shard: Shard
+    bases: tuple[int, ...] = ()  # per block, checksum of the replica that it is a change to; 0: remember it as the replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,7 @@ class Answer:
     pulse: Pulse
     shard: Shard
     share: float = 1.0
+    unknown: int = 0  # blocks of whose bases there is no replica here now
 
 
 @dataclass(frozen=True, slots=True)

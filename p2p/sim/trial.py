@@ -24,7 +24,7 @@ from torch import nn
 import optim
 import topology
 from optim import compatibility
-from p2p.agent.coding import Rule, one_codec
+from p2p.agent.coding import Pushing, Rule
 from p2p.errors import ConfigError
 from p2p.report import finite
 from p2p.sim.all_reduce import AllReduce
@@ -134,7 +134,7 @@ def check(scenario: Scenario) -> None:
         if reason := graph.refuses(scenario.nodes):
             raise ConfigError(f"topology: {reason}")
         compatibility.check(algorithm, graph, scenario.nodes)
-        (Rule.parse if algorithm.exchange == "swap" else one_codec)(scenario.codec)
+        (Rule.parse if algorithm.exchange == "swap" else Pushing)(scenario.codec)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

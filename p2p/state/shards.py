@@ -147,14 +147,15 @@ class Shards:
 
     # --- asynchronous: any thread ----------------------------------------------------------------------------
 
-    def stage(self, first: int, count: int, codec: Codec, out: Tensor) -> tuple[str, ...]:
+    def stage(self, first: int, count: int, codec: Codec, out: Tensor, bases: Sequence[Tensor] = ()) -> tuple[str, ...]:
         """Encode consecutive blocks of the gossip copy to `out` (uint8), to be sent; heads of parts are there already.
 
-        Returns the names of tensors that aren't finite; if there is one, nothing may be sent.
+        Where there are `bases`, one per block, what is encoded is the change from them. Returns the names of tensors that
+        aren't finite; if there is one, nothing may be sent.
         """
         nonfinite = list[str]()
         pieces = self.split(out, first, count, codec)
-        for block, piece in zip(self.blocks[first : first + count], pieces, strict=True):
+        for k, (block, piece) in enumerate(zip(self.blocks[first : first + count], pieces, strict=True)):
             with self._locks[block.index]:
                 value = self._copy.piece(block)
                 squared = squared_norm(value)
@@ -162,7 +163,7 @@ class Shards:
                     nonfinite += self._nonfinite(block, value)
                 else:
                     self._norms[block.index] = squared**0.5
-                    codec.encode(value, piece)
+                    codec.encode(torch.sub(value, bases[k], out=self._scratch(0, value)) if bases else value, piece)
         return tuple(nonfinite)
 
     def norm(self, index: int) -> float:
@@ -179,12 +180,13 @@ class Shards:
         step: int,
         limits: Sequence[Limit] = (),
         share: float = 1.0,
+        by: Codec | None = None,
     ) -> Difference:
         """Mix a partner's block (of its step `step`) into the gossip copy, and write to `out` what settles it there.
 
-        Linear kinds: d = (y - s) * weight, encoded once; its decoded form is added here and will be subtracted there, and
-        beyond one of the `limits` (this node's, and its partner's) it counts less on both sides alike. Others: the own value
-        before mixing. This node takes a `share` of the change.
+        Linear kinds: d = (y - s) * weight, encoded once (`by` another codec, where there is one); its decoded
+        form is added here and will be subtracted there, and beyond one of the `limits` (this node's, and its partner's) it
+        counts less on both sides alike. Others: the own value before mixing. This node takes a `share` of the change.
         """
         block = self.blocks[index]
         with self._locks[index]:
@@ -196,16 +198,17 @@ class Shards:
             if math.isnan(squared):
                 return Difference(0.0, self._nonfinite(block, change))
             scale = min((limit.scale(squared, own) for limit in limits), default=1.0)
-            if isinstance(codec, Projection):
-                codec.follow(data, out, block.elements)
+            reply = by or codec
+            if isinstance(reply, Projection):
+                reply.follow(data, out, block.elements)
             size = out.numel() // len(block.columns)
             for i, (kind, (s, y, d, room)) in enumerate(columns(block, own, theirs, change, theirs_room)):
                 data = out[i * size : (i + 1) * size]
                 if kind.linear:
-                    codec.encode(d.mul_(weight * scale), data)
-                    s.add_(decode_over(codec, data, room), alpha=share)
+                    reply.encode(d.mul_(weight * scale), data)
+                    s.add_(decode_over(reply, data, room), alpha=share)
                 else:
-                    codec.encode(s, data)
+                    reply.encode(s, data)
                     self._join(block, kind, s, y, weight * scale * share, step)
             self._touched[index] = True
             return Difference(squared, clipped=scale < 1)

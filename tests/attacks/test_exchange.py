@@ -12,7 +12,7 @@ import torch
 
 import optim
 from optim import Kind
-from optim.codec import INT8, RAW, Codec, writable
+from optim.codec import INT8, RAW, Codec, make, writable
 from p2p.agent.framing import EMPTY
 from p2p.agent.pusher import Pusher
 from p2p.agent.rounds import Plan
@@ -242,6 +242,46 @@ def test_bounds_that_are_none_are_refused(world: SwapWorld, bounds: tuple[float,
     with pytest.raises(WireError, match="bounds"):
         lie(world, Ask(1, 0.5, PULSE, (), bounds, described), payload)
     assert untouched(world)
+
+
+@pytest.mark.parametrize(
+    ("codec", "bases"),
+    [
+        ("top-k:2", ()),
+        ("top-k:2", (1, 2)),
+        ("raw", (0,)),
+        ("raw", (0,) * 4),
+        ("random-k:2", (0, 0, 0)),
+        ("low-rank:1", (1, 2, 3)),
+    ],
+)
+def test_bases_that_are_none_are_refused(world: SwapWorld, codec: str, bases: tuple[int, ...]) -> None:
+    described, payload = shard(by=make(codec))
+    with pytest.raises(WireError, match="bases"):
+        lie(world, Ask(1, 0.5, PULSE, (), BOUNDS, described, bases), payload)
+    assert untouched(world)
+
+
+def test_what_may_not_be_negative_founds_no_replica(world: SwapWorld) -> None:
+    payload = writable(torch.ones(6, dtype=torch.float64))
+    described = Shard(3, 1, int(Kind.NONNEGATIVE), "raw", "float64", 6, wire.checksum(payload))
+    with pytest.raises(WireError, match="bases"):
+        lie(world, Ask(1, 0.5, PULSE, (), BOUNDS[:1], described, (0,)), payload)
+
+
+def test_a_change_to_what_is_not_held_is_declined_and_costs_no_memory(world: SwapWorld) -> None:
+    described, payload = shard(by=make("top-k:2"))
+    for exchange, base in enumerate((1, 0, 2**64 - 1)):
+        lie(world, Ask(exchange, 0.5, PULSE, (), BOUNDS, described, (base,) * 3), payload)
+    assert untouched(world)
+    assert world.nodes["0"].coding.heard.store.nbytes == 0
+
+
+def test_a_replica_may_be_founded_by_any_values_and_is_a_copy(world: SwapWorld) -> None:
+    described, payload = shard()
+    lie(world, Ask(1, 0.5, PULSE, (), BOUNDS, described, (0, 0, 0)), memoryview(bytes(payload)))
+    assert world.nodes["0"].coding.heard.store.nbytes == 160
+    assert not untouched(world)
 
 
 @pytest.mark.parametrize("pace", [0.0, -1.0, 1e9, 1e308])

@@ -60,7 +60,10 @@ def train(world: SwapWorld, rng: random.Random, expected: dict[Kind, Tensor]) ->
     swapper.offer(1)
 
 
-@pytest.mark.parametrize(("codec", "swaps"), [("raw", 10_000), ("int8", 4000), ("random-k:3", 4000), ("low-rank:1", 4000)])
+@pytest.mark.parametrize(
+    ("codec", "swaps"),
+    [("raw", 10_000), *((c, 4000) for c in ("int8", "random-k:3", "low-rank:1", "sign", "top-k:3"))],
+)
 def test_the_sum_is_kept_over_thousands_of_swaps(codec: str, swaps: int) -> None:
     """Five nodes; node 4's messages take many steps; connections break with requests, answers and receipts under way."""
     rng = random.Random(0)
@@ -105,7 +108,15 @@ def test_the_sum_is_kept_over_thousands_of_swaps(codec: str, swaps: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("codec", "seconds", "apart"), [("raw", 100.0, 1e-9), ("random-k:3", 150.0, 1e-3), ("low-rank:1", 150.0, 1e-3)]
+    ("codec", "seconds", "apart"),
+    [
+        ("raw", 100.0, 1e-9),
+        ("random-k:3", 150.0, 1e-3),
+        ("low-rank:1", 150.0, 1e-3),
+        ("int4", 100.0, 1e-9),
+        ("sign", 150.0, 1e-2),
+        ("top-k:3", 150.0, 1e-4),
+    ],
 )
 def test_without_local_updates_all_nodes_meet_at_the_mean(codec: str, seconds: float, apart: float) -> None:
     world = SwapWorld([sources(i) for i in range(5)], config=replace(CONFIG, codec=codec))

@@ -7,7 +7,7 @@ import torch
 
 from optim import Kind
 from optim.codec import RAW, Projection, make
-from p2p.agent.coding import LADDER, REVIEW, Coding, Rule, one_codec
+from p2p.agent.coding import LADDER, REVIEW, Coding, Pushing, Rule
 from p2p.agent.links import Link
 from p2p.config import ExchangeConfig
 from p2p.errors import ConfigError
@@ -23,7 +23,7 @@ def blocks() -> tuple[Block, ...]:
 
 
 def coding(rule: str) -> Coding:
-    made = Coding(blocks(), Rule.parse(rule))
+    made = Coding(blocks(), ExchangeConfig(codec=rule))
     made.seat("eu", {"a": "eu", "b": "us", "c": ""})
     return made
 
@@ -51,17 +51,34 @@ def test_a_rule_goes_by_sites(rule: str, inside: str, across: str, elsewhere: st
     assert [made.wanted(partner).name for partner in ("a", "b", "c")] == [inside, across, elsewhere]
 
 
-@pytest.mark.parametrize("rule", ["int9", "eu=int8", "a:b:c=int8", "eu:us=", "top-k:100", "sign", "random-k:1"])
+NO_RULES = ["int9", "eu=int8", "a:b:c=int8", "eu:us=", "top-k:1", "random-k:1", "int8/int4", "int8@5", "int4/int8@0"]
+NO_RULES += ["int4/int8@9/raw@9", "int4/int8@-1", "int4/@7"]
+
+
+@pytest.mark.parametrize("rule", NO_RULES)
 def test_what_is_no_rule_is_refused(rule: str) -> None:
     with pytest.raises(ConfigError, match="codec"):
         Rule.parse(rule)
 
 
-@pytest.mark.parametrize("rule", ["auto", "random-k:100", "int8,eu:us=int8"])
-def test_pushes_take_one_codec_for_values(rule: str) -> None:
+@pytest.mark.parametrize("rule", ["auto", "random-k:100", "int8,eu:us=int8", "int8/sign@9"])
+def test_pushes_take_codecs_for_values(rule: str) -> None:
     with pytest.raises(ConfigError, match="pushes"):
-        one_codec(rule)
-    assert one_codec("int8").name == "int8"
+        Pushing(rule)
+
+
+def test_pushes_go_by_the_step() -> None:
+    made = Pushing("int8/bfloat16@10")
+    assert [made.of(step, blocks()[0]).name for step in (0, 9, 10, 99)] == ["int8", "int8", "bfloat16", "bfloat16"]
+
+
+def test_a_rule_goes_by_steps() -> None:
+    made = coding("int4/int8@10,eu:us=auto/low-rank:1@20")
+    names = []
+    for step in (0, 9, 10, 19, 20, 500):
+        made.stepped(step)
+        names.append((made.wanted("c").name, made.wanted("b").name))
+    assert names == [("int4", "raw")] * 2 + [("int8", "raw")] * 2 + [("int8", "low-rank:1")] * 2
 
 
 @pytest.mark.parametrize(
@@ -116,14 +133,14 @@ def test_the_head_of_a_piece_follows_the_last_answer_of_that_block_and_codec() -
     assert isinstance(codec, Projection)
     size = codec.nbytes(block.elements, block.dtype)
     first, second, answer = (torch.zeros(size, dtype=torch.uint8) for _ in range(3))
-    made.begin("b", 7, block, codec, first)
+    made.begin("b", 7, codec, [(0, first)])
     codec.follow(first, answer, block.elements)
     difference = torch.outer(torch.arange(256.0), torch.arange(256.0)).view(-1)
     codec.encode(difference, answer)
-    made.answered("b", 0, codec, answer)
-    made.begin("b", 8, block, codec, second)
+    made.answered("b", 7, 0, codec, answer, 1.0)
+    made.begin("b", 8, codec, [(0, second)])
     shown = second[4 : 4 + 1024].view(torch.float32)
     torch.testing.assert_close(shown.abs(), torch.arange(256.0) / torch.arange(256.0).norm())
     made.keep(())
-    made.begin("b", 7, block, codec, second)
+    made.begin("b", 7, codec, [(0, second)])
     assert torch.equal(first, second), "forgotten"

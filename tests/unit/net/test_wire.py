@@ -32,7 +32,7 @@ from p2p.net.messages import (
 
 ENVELOPE = Envelope(b"s" * 16, "0123456789abcdef" * 2, 1_785_000_000_000, 2**64 - 1)
 SHARD = Shard(3, 4, 0, "none", "float32", 262_144, wire.checksum(b"payload"))
-ASK = Ask(7, 0.5, Pulse(100, 0.25), (1, 2, 3), (0.5, 0.0), SHARD)
+ASK = Ask(7, 0.5, Pulse(100, 0.25), (1, 2, 3), (0.5, 0.0), SHARD, (17,))
 
 
 def raw(number: Any, body: Any, version: Any = 1, envelope: tuple[Any, ...] | None = None) -> bytes:
@@ -78,7 +78,8 @@ def test_the_table_holds_every_message() -> None:
 
 def test_the_layout_is_fixed() -> None:
     assert wire.encode(ENVELOPE, ASK) == raw(
-        30, (7, 0.5, (100, 0.25, 0.0), (1, 2, 3), (0.5, 0.0), (3, 4, 0, "none", "float32", 262_144, SHARD.checksum))
+        30,
+        (7, 0.5, (100, 0.25, 0.0), (1, 2, 3), (0.5, 0.0), (3, 4, 0, "none", "float32", 262_144, SHARD.checksum), (17,)),
     )
     assert wire.encode(ENVELOPE, SnapshotRequest(True)) == raw(20, (True,))
     assert wire.encode(ENVELOPE, Knock(1)) == raw(1, (1,))

@@ -112,7 +112,7 @@ def test_it_is_json() -> None:
         ({"topology": "hypercube", "nodes": 6}, "4 or 8 would do"),
         ({"algorithm": "d2"}, "use --topology"),
         ({"codec": "int9"}, "there are raw"),
-        ({"codec": "auto", "algorithm": "gossip"}, "pushes take one codec"),
+        ({"codec": "auto", "algorithm": "gossip"}, "pushes take codecs"),
         ({"algorithm": "all-reduce:backward=2"}, "a share from 0 to 1"),
         ({"algorithm": "parameter-server:sync=perhaps"}, "sync must be bool"),
     ],
