@@ -20,7 +20,7 @@ setup(
         "msgpack>=1.1",
         "numpy>=1.26",
         "networkx>=3.2",
-        "pynacl>=1.5",
+        "pynacl>=1.6",
         "safetensors>=0.5",
         "typer>=0.15",
         "rich>=13.7",

@@ -55,5 +55,5 @@ class Handover:
         self._feed.resumed = saved.state["samplers"]
         self._epoch.number = saved.state["epoch"]
         self.midway = self._feed.midway(self._epoch.number)
-        offer = SnapshotOffer(0, saved.step, saved.state["epoch"], saved.state["round"], "", b"")
+        offer = SnapshotOffer(0, saved.step, saved.state["epoch"], saved.state["round"], "", b"", b"")
         self._thread.call(soon(self._agent.ready, offer))

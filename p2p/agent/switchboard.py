@@ -125,9 +125,9 @@ class Switchboard:
             pulse = Pulse(agent.step_count, agent.exchange.pace.own)
             agent.post.answer(route, DonorAnswer(pulse, agent.origin, agent.donor.guests))
         elif isinstance(message, SnapshotRequest):
-            offer = SnapshotOffer(0, agent.step_count, agent.epoch, agent.exchange.round, agent.extras(), b"")
-            instead = self._another(envelope.node)
-            agent.spawn(agent.donor.requested(envelope.node, route, offer, now, instead, message.whole))
+            offer = SnapshotOffer(0, agent.step_count, agent.epoch, agent.exchange.round, agent.extras(), b"", b"")
+            agent.donor.requested(envelope.node, route, message, offer, now, self._another(envelope.node))
+            agent.spawn(agent.donor.fill())
         elif isinstance(message, BlocksRequest):
             agent.donor.blocks(envelope.node, route, message, now)
         else:

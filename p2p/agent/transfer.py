@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from bisect import bisect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,6 +30,7 @@ from p2p.net.messages import (
     SnapshotOffer,
     SnapshotRequest,
 )
+from p2p.net.seal import Half, Seal
 from p2p.state import manifest
 from p2p.state.layout import Block
 from p2p.state.shards import Shards
@@ -93,14 +93,14 @@ class Transfer:
         self._invited: list[asyncio.Task[None]] = []
         self._came = asyncio.Event()
         self._looked = 0.0
+        self._half = Half()
+        self._seals: dict[str, Seal] = {}
         self.offers: dict[str, SnapshotOffer] = {}
         self.begin()
 
     def begin(self) -> None:
         """From the first block on."""
         self.download = Download(list(self._bytes), self._agent.config.join.progress)
-        self.lines: dict[int, bytes] = {}
-        """First block of each bundle that came -> the hash that its donor signed."""
         self._here = 0
         self._givers: set[str] = set()
 
@@ -129,14 +129,16 @@ class Transfer:
 
     async def invite(self, node: str) -> None:
         """Have a member pin a snapshot, and take from it. Raises JoinError where it won't or can't, BusyError if it is busy."""
-        offer = await ask(self._agent, node, SnapshotRequest(self._whole))
+        offer = await ask(self._agent, node, SnapshotRequest(self._whole, self._half.public))
         if isinstance(offer, Refusal):
             raise BusyError(f"node {node[:10]}: {offer.theirs}")
         if not isinstance(offer, SnapshotOffer):
             raise JoinError(f"node {node[:10]}: an unexpected answer: {type(offer).__name__}")
-        said = manifest.head(self._schema, offer.snapshot, offer.step, offer.epoch, offer.round, offer.extras)
+        o = offer
+        said = manifest.head(self._schema, o.snapshot, o.step, o.epoch, o.round, o.extras, o.half)
         if not keys.verify(self._key(node), said, offer.signature):
             raise JoinError(f"node {node[:10]}: its manifest is not signed by it")
+        self._seals[node] = self._sealed(node, offer)
         self.offers[node] = offer
         self.download.add(node, self._agent.loop.time())
         self._came.set()
@@ -169,7 +171,7 @@ class Transfer:
             self._agent.post.send(node, SnapshotDone(offer.snapshot))
 
     def received(self, node: str, message: SnapshotBlocks, payload: memoryview | None) -> None:
-        """Blocks came. Raises WireError where they are not what was asked for, or not what their donor signed."""
+        """Blocks came. Raises WireError where they are not what was asked for, or not what their donor sealed."""
         shard, offer = message.shard, self.offers.get(node)
         if offer is None or message.snapshot != offer.snapshot or not self.download.wants(node, shard.first, shard.count):
             return
@@ -194,21 +196,22 @@ class Transfer:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _put(self, node: str, message: SnapshotBlocks, codec: Codec, pieces: list[tuple[int, Tensor]], step: int) -> None:
-        shard = message.shard
-        self.lines[shard.first] = message.sha256
         self._givers.add(node)
-        self._here += self._bytes[shard.first, shard.count]
+        self._here += self._bytes[message.shard.first, message.shard.count]
         for index, piece in pieces:
             self._take(index, piece, codec, step)
 
     def _verify(self, node: str, message: SnapshotBlocks, payload: memoryview | None) -> None:
         shard = message.shard
-        where = f"blocks {shard.first} to {shard.first + shard.count - 1} of node {node[:10]}"
-        if shard.codec != RAW.name or hashlib.sha256(payload or b"").digest() != message.sha256:
-            raise WireError("hash", where)
-        said = manifest.line(self._schema, message.snapshot, shard.first, shard.count, message.sha256)
-        if not keys.verify(self._key(node), said, message.signature):
-            raise WireError("signature", where)
+        said = manifest.line(self._schema, message.snapshot, shard.first, shard.count)
+        if shard.codec != RAW.name or not self._seals[node].verify(message.mark, said, payload or b""):
+            raise WireError("seal", f"blocks {shard.first} to {shard.first + shard.count - 1} of node {node[:10]}")
+
+    def _sealed(self, node: str, offer: SnapshotOffer) -> Seal:
+        try:
+            return self._half.seal(offer.half)
+        except WireError as error:
+            raise JoinError(f"node {node[:10]}: {error}") from None
 
     def _key(self, node: str) -> bytes:
         record = self._agent.post.record(node)

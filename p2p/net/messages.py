@@ -195,6 +195,7 @@ class DonorAnswer:
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
     whole: bool  # all blocks of one moment; else each as it is when it is asked for
+    half: bytes  # the joiner's half of the key that seals them
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,7 @@ class SnapshotOffer:
     epoch: int
     round: int
     extras: str  # the learning rate schedule's and the GradScaler's state (JSON), or empty
+    half: bytes  # the donor's half of the key that seals the blocks
     signature: bytes  # the donor's
 
 
@@ -294,12 +296,11 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBlocks:
-    """Some blocks of a snapshot, and the manifest's line for them."""
+    """Some blocks of a snapshot."""
 
     snapshot: int
     shard: Shard
-    sha256: bytes  # of the payload
-    signature: bytes  # the donor's
+    mark: bytes  # of the manifest's line for them and the payload, by the key that donor and joiner share
 
 
 # --- work ------------------------------------------------------------------------------------------------------

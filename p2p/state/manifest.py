@@ -1,8 +1,8 @@
 """How one knows that a state is whole: what it consists of, with hashes.
 
 On disk the manifest is a JSON file, written last: without it a folder is no checkpoint. For a joiner it is streamed, so
-that the first blocks leave before the last ones are hashed: a head that says which snapshot this is, and one line with
-each bundle of blocks; the donor signs them all.
+that the first blocks leave before the last ones are read: a head that says which snapshot this is, signed by the donor
+with its half of a key, and a line for each bundle of blocks, sealed with that key.
 """
 
 from __future__ import annotations
@@ -121,11 +121,12 @@ def _whole(name: str, value: Any) -> int:
 # --- for a joiner ------------------------------------------------------------------------------------------------
 
 
-def head(schema: bytes, snapshot: int, step: int, epoch: int, round: int, extras: str) -> bytes:
-    """What a donor signs of a snapshot: the fingerprint of names, shapes, dtypes and blocks, and how far training was."""
-    return json.dumps(["starlings snapshot", schema.hex(), snapshot, step, epoch, round, extras]).encode()
+def head(schema: bytes, snapshot: int, step: int, epoch: int, round: int, extras: str, half: bytes) -> bytes:
+    """What a donor signs of a snapshot: the fingerprint of names, shapes, dtypes and blocks, how far training was, and its
+    half of the key that seals the blocks."""
+    return json.dumps(["starlings snapshot", schema.hex(), snapshot, step, epoch, round, extras, half.hex()]).encode()
 
 
-def line(schema: bytes, snapshot: int, first: int, count: int, sha256: bytes) -> bytes:
-    """What a donor signs with `count` blocks from `first`."""
-    return json.dumps(["starlings blocks", schema.hex(), snapshot, first, count, sha256.hex()]).encode()
+def line(schema: bytes, snapshot: int, first: int, count: int) -> bytes:
+    """What a donor seals with `count` blocks from `first`."""
+    return json.dumps(["starlings blocks", schema.hex(), snapshot, first, count]).encode()

@@ -20,9 +20,10 @@ from optim.kinds import Kind
 from p2p.agent.framing import Framing
 from p2p.agent.transfer import Transfer
 from p2p.config import TEST
-from p2p.errors import StateError, WireError
+from p2p.errors import JoinError, StateError, WireError
 from p2p.net.keys import Identity
 from p2p.net.messages import SnapshotBlocks, SnapshotOffer
+from p2p.net.seal import Half, Seal
 from p2p.report import Metrics
 from p2p.state import Shards, manifest
 from p2p.state.checkpoint import READING, Saved, newest, read, write
@@ -159,7 +160,7 @@ class Plain:
 class Joiner:
     """A transfer that has asked for its first bundle, in an agent of which only what it uses is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         source: Any = Plain()
         self.shards = Shards([source], block_bytes=64, live=True)
         self.framing = Framing(self.shards.blocks)
@@ -174,38 +175,53 @@ class Joiner:
             loop=SimpleNamespace(time=lambda: self.now), transfers=[], membership=None,
         )  # fmt: skip
         self.transfer = Transfer(agent, lambda index, *_: self.took.append(index), self.shards.blocks)
+        self.halves = {identity.node: Half() for identity in (DONOR, OTHER)}
         for identity in (DONOR, OTHER):
-            self.transfer.offers[identity.node] = SnapshotOffer(1, 5, 0, 0, "", b"")
-            self.transfer.download.add(identity.node, 0.0)
+            self.offered = self.offer(identity, identity)
+            monkeypatch.setattr("p2p.agent.transfer.ask", self.answer)
+            asyncio.run(self.transfer.invite(identity.node))
         self.transfer._send()
 
-    def blocks(self, signer: Identity = DONOR, first: int = 0, snapshot: int = 1) -> tuple[SnapshotBlocks, memoryview]:
+    async def answer(self, *_: object) -> SnapshotOffer:
+        return self.offered
+
+    def offer(self, owner: Identity, signer: Identity) -> SnapshotOffer:
+        """With the half of a key of `owner`, signed by `signer`."""
+        half = self.halves[owner.node].public
+        said = manifest.head(self.shards.schema.fingerprint, 1, 5, 0, 0, "", half)
+        return SnapshotOffer(1, 5, 0, 0, "", half, signer.sign(said))
+
+    def seal(self, sealer: Identity = DONOR) -> Seal:
+        """What the sealer has with the joiner."""
+        return self.halves[sealer.node].seal(self.transfer._half.public)
+
+    def blocks(self, sealer: Identity = DONOR, first: int = 0, snapshot: int = 1) -> tuple[SnapshotBlocks, memoryview]:
         """What an honest donor would send."""
-        data = torch.full((32,), 3.0)
-        payload = writable(data)
+        payload = writable(torch.full((32,), 3.0))
         shard = self.framing.describe(first, 2, self.framing.range(first, 2), RAW, payload)
-        digest = hashlib.sha256(payload).digest()
-        said = manifest.line(self.shards.schema.fingerprint, snapshot, first, 2, digest)
-        return SnapshotBlocks(snapshot, shard, digest, signer.sign(said)), payload
+        line = manifest.line(self.shards.schema.fingerprint, snapshot, first, 2)
+        return SnapshotBlocks(snapshot, shard, self.seal(sealer).mark(line, payload)), payload
 
 
-def test_an_honest_bundle_is_taken_once() -> None:
-    joiner = Joiner()
+@pytest.fixture
+def joiner(monkeypatch: pytest.MonkeyPatch) -> Joiner:
+    return Joiner(monkeypatch)
+
+
+def test_an_honest_bundle_is_taken_once(joiner: Joiner) -> None:
     message, payload = joiner.blocks()
     for _ in range(2):
         joiner.transfer.received(DONOR.node, message, payload)
     assert joiner.took == [0, 1]
-    assert joiner.transfer.lines == {0: message.sha256}
 
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda m: replace(m, sha256=bytes(32)), "hash"),
-        (lambda m: replace(m, sha256=b""), "hash"),
-        (lambda m: replace(m, signature=bytes(64)), "signature"),
-        (lambda m: replace(m, signature=b""), "signature"),
-        (lambda m: replace(m, signature=OTHER.sign(b"starlings blocks")), "signature"),
+        (lambda m: replace(m, mark=bytes(48)), "seal"),
+        (lambda m: replace(m, mark=m.mark[:-1]), "seal"),
+        (lambda m: replace(m, mark=m.mark[:16]), "seal"),
+        (lambda m: replace(m, mark=b""), "seal"),
         (lambda m: replace(m, shard=replace(m.shard, codec="int8")), "payload"),
         (lambda m: replace(m, shard=replace(m.shard, codec="bfloat16")), "payload"),
         (lambda m: replace(m, shard=replace(m.shard, elements=1 << 62)), "payload"),
@@ -213,8 +229,9 @@ def test_an_honest_bundle_is_taken_once() -> None:
         (lambda m: replace(m, shard=replace(m.shard, kind=3)), "blocks"),
     ],
 )
-def test_a_bundle_that_lies_is_refused_counted_and_fetched_elsewhere(spoil: Callable[[Any], Any], reason: str) -> None:
-    joiner = Joiner()
+def test_a_bundle_that_lies_is_refused_counted_and_fetched_elsewhere(
+    joiner: Joiner, spoil: Callable[[Any], Any], reason: str
+) -> None:
     message, payload = joiner.blocks()
     with pytest.raises(WireError) as refused:
         joiner.transfer.received(DONOR.node, spoil(message), payload)
@@ -224,17 +241,31 @@ def test_a_bundle_that_lies_is_refused_counted_and_fetched_elsewhere(spoil: Call
     assert 0 in joiner.transfer.download._todo or joiner.transfer.download.wants(OTHER.node, 0, 2)
 
 
-def test_a_member_can_not_send_in_a_donors_name() -> None:
-    joiner = Joiner()
-    message, payload = joiner.blocks(signer=OTHER)
-    with pytest.raises(WireError, match="signature"):
+def test_other_bytes_under_a_seal_are_refused_whatever_their_checksum_says(joiner: Joiner) -> None:
+    """Who stands in between can make the checksum right, and a seal of its own, but none of the donor's."""
+    message, _ = joiner.blocks()
+    forged = writable(torch.full((32,), 4.0))
+    shard = joiner.framing.describe(0, 2, joiner.framing.range(0, 2), RAW, forged)
+    with pytest.raises(WireError, match="seal"):
+        joiner.transfer.received(DONOR.node, replace(message, shard=shard), forged)
+
+
+def test_a_seal_is_of_its_own_blocks_alone(joiner: Joiner) -> None:
+    message, payload = joiner.blocks(first=2)
+    shard = replace(message.shard, first=0)
+    with pytest.raises(WireError, match="seal"):
+        joiner.transfer.received(DONOR.node, replace(message, shard=shard), payload)
+
+
+def test_a_member_can_not_send_in_a_donors_name(joiner: Joiner) -> None:
+    message, payload = joiner.blocks(sealer=OTHER)
+    with pytest.raises(WireError, match="seal"):
         joiner.transfer.received(DONOR.node, message, payload)
 
 
 @pytest.mark.parametrize("change", [{"snapshot": 2}, {"first": 2}])
-def test_what_was_not_asked_for_takes_nothing_and_is_no_progress(change: dict[str, int]) -> None:
+def test_what_was_not_asked_for_takes_nothing_and_is_no_progress(joiner: Joiner, change: dict[str, int]) -> None:
     """An endless trickle of it does not keep a donor: its silence counts from the last bundle that was wanted."""
-    joiner = Joiner()
     message, payload = joiner.blocks(**change)
     while joiner.now < TEST.join.progress:
         joiner.transfer.received(DONOR.node, message, payload)
@@ -244,14 +275,19 @@ def test_what_was_not_asked_for_takes_nothing_and_is_no_progress(change: dict[st
     assert joiner.took == []
 
 
-def test_a_head_that_another_has_signed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    joiner = Joiner()
-    said = manifest.head(joiner.shards.schema.fingerprint, 1, 5, 0, 0, "")
-
-    async def answer(*_: object) -> SnapshotOffer:
-        return SnapshotOffer(1, 5, 0, 0, "", OTHER.sign(said))
-
-    monkeypatch.setattr("p2p.agent.transfer.ask", answer)
-    with pytest.raises(Exception, match="its manifest is not signed by it"):
+def test_a_head_that_another_has_signed_is_refused(joiner: Joiner) -> None:
+    """Nor does a member's own half of a key become a donor's."""
+    joiner.offered = joiner.offer(owner=OTHER, signer=OTHER)
+    with pytest.raises(JoinError, match="its manifest is not signed by it"):
         asyncio.run(joiner.transfer.invite(DONOR.node))
-    asyncio.run(joiner.transfer.invite(OTHER.node))
+    joiner.offered = replace(joiner.offer(DONOR, DONOR), half=joiner.halves[OTHER.node].public)
+    with pytest.raises(JoinError, match="its manifest is not signed by it"):
+        asyncio.run(joiner.transfer.invite(DONOR.node))
+
+
+@pytest.mark.parametrize("half", [b"", bytes(31), bytes(32), b"\1" + bytes(31)])
+def test_a_half_of_a_key_that_is_none_is_refused(joiner: Joiner, half: bytes) -> None:
+    said = manifest.head(joiner.shards.schema.fingerprint, 1, 5, 0, 0, "", half)
+    joiner.offered = SnapshotOffer(1, 5, 0, 0, "", half, DONOR.sign(said))
+    with pytest.raises(JoinError, match="no half of a key"):
+        asyncio.run(joiner.transfer.invite(DONOR.node))

@@ -18,6 +18,7 @@ from p2p.agent.transfer import Transfer
 from p2p.config import KIB, TEST, Config
 from p2p.errors import JoinError
 from p2p.net.messages import BlocksRequest, Phase
+from p2p.net.seal import Seal
 from p2p.net.transport import Route
 
 BLOCKS = replace(TEST.exchange, block_bytes=4 * KIB, message_bytes=8 * KIB)
@@ -87,14 +88,15 @@ def test_a_bundle_that_lies_is_fetched_from_another_and_counted(members: list[Me
     honest = Donor.blocks
 
     def lie(self: Donor, node: str, route: Route, request: BlocksRequest, now: float) -> None:
-        """Whoever is asked first signs nothing of what it sends, and sends nonsense."""
+        """Whoever is asked first seals nothing of what it sends, and sends nonsense."""
         liars.append(self)
         if self is liars[0]:
-            sign, present = self._sign, self._present
-            self._sign = lambda _: bytes(64)
+            present = self._present
             self._present = lambda blocks, buffer: present(blocks, buffer).fill_(0x4F)  # about 3.5e9
-            honest(self, node, route, request, now)
-            self._sign, self._present = sign, present
+            with monkeypatch.context() as patched:
+                patched.setattr(Seal, "mark", lambda *_: bytes(48))
+                honest(self, node, route, request, now)
+            self._present = present
         else:
             honest(self, node, route, request, now)
 

@@ -81,7 +81,7 @@ def test_the_layout_is_fixed() -> None:
         30,
         (7, 0.5, (100, 0.25, 0.0), (1, 2, 3), (0.5, 0.0), (3, 4, 0, "none", "float32", 262_144, SHARD.checksum), (17,)),
     )
-    assert wire.encode(ENVELOPE, SnapshotRequest(True)) == raw(20, (True,))
+    assert wire.encode(ENVELOPE, SnapshotRequest(True, b"")) == raw(20, (True, b""))
     assert wire.encode(ENVELOPE, Knock(1)) == raw(1, (1,))
 
 
