@@ -172,14 +172,23 @@ class Agent:
         self._arm()
 
     async def members(self, count: int, timeout: float) -> bool:
-        """Wait until so many live members take part, this node included; False if they are fewer at the end."""
+        """Wait until so many members have come, this node included; False if they are fewer at the end.
+
+        Those who have left in good order count: they have finished, and won't come again.
+        """
         try:
             async with asyncio.timeout(timeout):
-                while len(self.view) < count:
+                while len(self.view) + self._finished < count:
                     await self.change()
         except TimeoutError:
             return False
         return True
+
+    @property
+    def _finished(self) -> int:
+        """Members that were here, and left."""
+        known = self.membership.members.values() if self.membership is not None else ()
+        return sum(info.state is State.LEFT for info in known)
 
     async def change(self) -> None:
         """Wait until something in the membership changes."""

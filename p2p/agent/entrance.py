@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from p2p.agent import terms
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ANSWER = 2.0
 """Seconds that a member has to answer before it is asked again."""
+DOORS = 3
+"""Members that may leave between knock and hello, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Door:
     address: str
     route: Route
     terms: Terms
+    others: tuple[str, ...] = ()
+    """Addresses to try where this member leaves meanwhile."""
 
 
 class Entrance:
@@ -48,7 +52,8 @@ class Entrance:
                 for done in asyncio.as_completed(tasks):
                     if door := await done:
                         self._forget_but(door)
-                        return door
+                        others = dict.fromkeys([*door.terms.others, *addresses])
+                        return replace(door, others=tuple(a for a in others if a != door.address))
         except TimeoutError:
             pass
         finally:
@@ -102,12 +107,27 @@ class Entrance:
 
 
 async def present(agent: Agent, task: Task, door: Door) -> None:
-    """See Agent.present."""
+    """See Agent.present. A member that leaves between knock and hello is passed over: others that it named are there yet."""
     agent.enter(task, phase=Phase.JOINING)
+    assert agent.membership is not None
+    for _ in range(DOORS):
+        try:
+            welcome = await _hello(agent, task, door)
+            break
+        except JoinError as error:
+            if isinstance(error, ContractError) or not door.others:
+                raise
+            door = await agent.knock(door.others)
+    else:
+        raise JoinError(f"{DOORS} members let this node knock, and left before they let it in")
+    agent.perform(agent.membership.meet(welcome.news, agent.loop.time()))
+
+
+async def _hello(agent: Agent, task: Task, door: Door) -> Welcome:
     assert agent.membership is not None
     answer = await agent.requests.ask(door.route, Hello(task.contract, agent.membership.record), agent.config.join.answer)
     if isinstance(answer, Refusal):
         raise terms.refused(answer, task.contract, task.shards.schema)
     if not isinstance(answer, Welcome):
         raise JoinError(f"{door.address}: an unexpected answer: {type(answer).__name__}")
-    agent.perform(agent.membership.meet(answer.news, agent.loop.time()))
+    return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from p2p.agent import terms
@@ -28,9 +29,9 @@ class Reception:
         self._task = task
         self._membership = membership
 
-    def knock(self, route: Route, members: int) -> None:
-        """On what terms."""
-        self._post.answer(route, Terms(PROTOCOL, self._task.contract, self._membership.record, members))
+    def knock(self, route: Route, members: int, others: Sequence[str]) -> None:
+        """On what terms, and at which other addresses."""
+        self._post.answer(route, Terms(PROTOCOL, self._task.contract, self._membership.record, members, tuple(others)))
 
     def hello(self, route: Route, hello: Hello, now: float) -> list[Instruction]:
         """A joiner under the same contract is introduced to everybody; another one is told what differs."""

@@ -33,6 +33,7 @@ from p2p.net.messages import (
     Pulse,
     Push,
     Reask,
+    Record,
     Refusal,
     Settled,
     SnapshotBlocks,
@@ -99,7 +100,7 @@ class Switchboard:
         if isinstance(message, Hello):
             agent.perform(agent.reception.hello(route, message, agent.loop.time()))
         elif isinstance(message, Knock):
-            agent.reception.knock(route, len(agent.view))
+            agent.reception.knock(route, len(agent.view), [record.control for record in self._others(envelope.node)])
         else:
             agent.reception.status(route, agent)
 
@@ -156,10 +157,15 @@ class Switchboard:
 
     def _another(self, guest: str) -> str:
         """A member that a joiner could ask instead."""
-        agent = self._agent
-        others = [m.id for m in agent.view.members if m.id not in (agent.node, guest)]
-        other = agent.record_of(self._rng.choice(others)) if others else None
+        other = next(iter(self._others(guest)), None)
         return f"node {short(node_id(other.key))} at {other.control}" if other is not None else "again in a while"
+
+    def _others(self, guest: str, most: int = 3) -> list[Record]:
+        """Some members that a guest can dial, drawn anew each time."""
+        agent = self._agent
+        found = [agent.record_of(m.id) for m in agent.view.members if m.id not in (agent.node, guest)]
+        able = [record for record in found if record is not None and not record.dial_only]
+        return self._rng.sample(able, min(most, len(able)))
 
     def _on_blocks(self, envelope: Envelope, route: Route, message: Message, payload: memoryview | None) -> None:
         assert isinstance(message, SnapshotBlocks)

@@ -100,12 +100,13 @@ class Knock:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The answer to a knock: the swarm's contract, its name, and how many live in it."""
+    """The answer to a knock: the swarm's contract, its name, how many live in it, and where some of them are."""
 
     version: int
     contract: Contract
     record: Record
     members: int
+    others: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,15 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import p2p
+from p2p.agent import entrance
+from p2p.agent.agent import Agent
 from p2p.agent.donor import Donor
+from p2p.agent.entrance import Door
+from p2p.agent.participant import Task
 from p2p.agent.transfer import Transfer
 from p2p.config import KIB, TEST, Config
 from p2p.errors import JoinError
-from p2p.net.messages import BlocksRequest, Phase
+from p2p.net.messages import BlocksRequest, Phase, Welcome
 from p2p.net.seal import Seal
 from p2p.net.transport import Route
 
@@ -159,14 +163,39 @@ def test_who_comes_as_the_last_one_leaves_is_told_so(members: list[Member], monk
     leaver.join()
 
 
-def test_who_knocks_at_a_leaver_is_sent_to_another(members: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
-    first = founder(members, 2)
-    agent, other = first.node._agent, members[1].node
+def leave(member: Member) -> None:
+    """Say goodbye, and go on answering."""
+    agent = member.node._agent
     agent.loop.call_soon_threadsafe(lambda: agent.membership.leave(agent.loop.time()))  # type: ignore[union-attr]
     agent.loop.call_soon_threadsafe(agent.look_around)
     until(lambda: agent.node not in agent.view)
+
+
+def test_who_knocks_at_a_leaver_is_sent_to_another(members: list[Member]) -> None:
+    first = founder(members, 2)
+    other = members[1].node
+    leave(first)
     with pytest.raises(JoinError, match=f"this node is leaving; try node {other.id} at {other.address}"):
         Member(9, [first.node.address], config(3, timeout=0.5))
+
+
+def test_whose_door_leaves_between_knock_and_hello_takes_another(
+    members: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which the first one told it."""
+    first = founder(members, 2)
+    hello, doors = entrance._hello, list[str]()
+
+    async def late(agent: Agent, task: Task, door: Door) -> Welcome:
+        doors.append(door.address)
+        if len(doors) == 1:
+            leave(first)
+        return await hello(agent, task, door)
+
+    monkeypatch.setattr(entrance, "_hello", late)
+    members.append(Member(9, [first.node.address], config(3)))
+    assert doors == [first.node.address, members[1].node.address]
+    assert members[-1].node.step_count == 10
 
 
 def until(true: Callable[[], bool]) -> None:

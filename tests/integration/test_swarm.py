@@ -216,6 +216,18 @@ def test_the_first_look_at_the_data_waits_for_the_members(swarm: Callable[..., S
     assert sorted(sample for seen in three.each(share) for sample in seen) == list(range(30))
 
 
+def test_who_has_come_finished_and_left_is_not_waited_for(swarm: Callable[..., Swarm]) -> None:
+    """A node whose first step comes late: its patience is far longer than the test's."""
+    two = swarm(wait_for=2, join_timeout=1000.0)
+    two.add()
+    two.add()
+    two.step(1)
+    two.nodes[1].close()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(two.step, 0).result(60)
+    assert two.nodes[0].step_count == 1
+
+
 # --- the mean ----------------------------------------------------------------------------------------------------
 
 

@@ -185,7 +185,7 @@ def test_what_cannot_be_sent_is_refused_at_home(message: Message, reason: str) -
 def test_nested_records_keep_their_place() -> None:
     record = Record(b"k" * 32, "tcp://h:1", "tcp://h:2", 5, 1, "", True, b"c" * 16, b"s" * 64)
     contract = Contract(b"", b"", "sgd", "async", "ring", b"", -1)
-    for message in (Welcome(News((record, record))), Terms(1, contract, record, 4)):
+    for message in (Welcome(News((record, record))), Terms(1, contract, record, 4, ("tcp://h:3",))):
         assert wire.decode(wire.encode(ENVELOPE, message), None)[1] == message
 
 
