@@ -95,12 +95,13 @@ class Swaps:
         self._due.clear()
         self._waiting.clear()
 
-    def arrived(self, blocks: Iterable[int] | None = None) -> None:
-        """These blocks are there (None: all), and take part from now on."""
+    def arrived(self, blocks: Iterable[int] | None = None, due: float = 0.0) -> None:
+        """These blocks are there (None: all), and take part from now on; to be swapped at `due` at the earliest."""
         came = self._absent & set(blocks) if blocks is not None else self._absent
         self._absent = self._absent - came
         self._budget = self._budget + BESIDE * sum(self.blocks[i].nbytes for i in came) if self._absent else math.inf
         for i in came:
+            self.blocks[i].due = max(self.blocks[i].due, due)
             heapq.heappush(self._due, (self.blocks[i].due, i))
 
     def link(self, partner: str) -> Link:

@@ -115,9 +115,9 @@ class Swapper(Carrier):
         self.pace.step = max(pulse.step for pulse in pulses.values())
         self.swaps.pace = self.pace.neighbourhood()
 
-    def arrived(self, index: int) -> None:
-        """A block is there, and takes part."""
-        self.swaps.arrived([index])
+    def arrived(self, index: int, now: float) -> None:
+        """A block is there, and takes part; just come, it is as new as after a swap."""
+        self.swaps.arrived([index], now + self.swaps.interval)
 
     def slow(self, now: float) -> tuple[str, ...]:
         """Partners that are paused: nothing new is asked of them until they answer."""

@@ -263,7 +263,7 @@ async def collect(agent: Agent, shards: Shards, watch: Watch | None = None, leas
         shards.set_block(index, data, codec, step)
         if swapper is not None and not whole:
             agent.took(index)
-            swapper.arrived(index)
+            swapper.arrived(index, agent.loop.time())
 
     agent.expect()
     transfer = Transfer(agent, take, shards.blocks, watch, whole)

@@ -1,10 +1,10 @@
 """A run of four nodes that is killed whole and goes on with three, and then with six, beside one that nobody disturbs.
 
-    python scripts/bench/resume.py --nodes 4 3 6 --steps 600
+    python scripts/bench/resume.py --nodes 4 3 6 --steps 600 --algorithms gossip async --runs 3
 
-Real digits, shuffled, softmax regression, 240 samples a step over all nodes, a checkpoint every 20 steps. Each leg but the
-last is ended by SIGKILL to every node and the launcher at once. Prints the loss over all digits, the mean over the nodes, at
-the same number of samples of both runs, and the largest ratio after the first kill.
+Real digits, softmax regression, 240 samples a step over all nodes, a checkpoint every 20 steps. Each leg but the last is
+ended by SIGKILL to every node and the launcher at once. Compared is the loss over all digits of the mean of the nodes'
+models, at the same number of samples: averaged over windows of steps and over runs, for two undisturbed runs differ as well.
 """
 
 from __future__ import annotations
@@ -13,55 +13,79 @@ import argparse
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import mean
 
-BATCH, EVERY, LOOK = 240, 20, 20
-ROOT = Path(__file__).resolve().parents[2]
+import numpy as np
+import numpy.typing as npt
+from harness import ROOT, Table, parser, publish, say
+
+from p2p.sim.workloads import digits
+
+BATCH, EVERY, LOOK = 240, 20, 10
+LOOKS = "looks"
+"""Folder of a run in which nodes leave their models."""
+
+Floats = npt.NDArray[np.float64]
+Losses = dict[int, float]
+"""Step -> loss."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A run that was left alone, one that was killed, and from which steps that one went on."""
+
+    calm: Losses
+    struck: Losses
+    resumed: list[int]
 
 
 def main() -> None:
     args = arguments()
     if args.train:
-        train(args.steps)
+        train(Path(os.environ["STARLINGS_RUN_DIR"]), args.steps)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        calm, struck = Path(folder, "calm"), Path(folder, "struck")
-        launch(calm, args.nodes[0], args).wait()
-        resumed = [strike(struck, nodes, args, leg) for leg, nodes in enumerate(args.nodes)]
-        show(losses(calm), losses(struck), resumed[1:])
+    figures = {algorithm: [pair(algorithm, run, args) for run in range(args.runs)] for algorithm in args.algorithms}
+    tables = [table(algorithm, found, args) for algorithm, found in figures.items()]
+    publish("resume", args, tables, {algorithm: [asdict(one) for one in found] for algorithm, found in figures.items()})
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Kill a run, resume it with other numbers of nodes, and compare losses.")
-    parser.add_argument("--nodes", type=int, nargs="+", default=[4, 3, 6], help="of each leg")
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--algorithm", default="gossip", help="in rounds, a step is the same number of samples for all")
-    parser.add_argument("--train", action="store_true", help="be a node: what the launcher starts")
-    return parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--nodes", type=int, nargs="+", default=[4, 3, 6], help="of each leg")
+    made.add_argument("--steps", type=int, default=600)
+    made.add_argument("--algorithms", nargs="+", default=["gossip", "async"])
+    made.add_argument("--runs", type=int, default=3, help="of each kind")
+    made.add_argument("--windows", type=int, default=3, help="in which losses are averaged, after each kill")
+    made.add_argument("--train", action="store_true", help="be a node: what the launcher starts")
+    return made.parse_args()
 
 
 # --- a node ------------------------------------------------------------------------------------------------------
 
 
-def train(steps: int) -> None:
+def train(run: Path, steps: int) -> None:
     import torch
     from torch.nn import functional as F
     from torch.utils.data import DataLoader, TensorDataset
 
     import p2p
-    from p2p.sim.workloads import digits
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     data = TensorDataset(*digits())
     model = torch.nn.Linear(64, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    folder, index = run / LOOKS, os.environ["STARLINGS_INDEX"]
+    folder.mkdir(exist_ok=True)
     with p2p.join(model, optimizer) as node:
         node.checkpoint(EVERY)
         batches = node.batches(data, f"global:{BATCH}")
@@ -69,13 +93,12 @@ def train(steps: int) -> None:
         while node.step_count < steps:
             for x, y in loader:
                 optimizer.zero_grad()
-                (F.cross_entropy(model(x), y) * batches.now.weight).backward()
+                (F.cross_entropy(model(x), y) * batches.now.weight).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 time.sleep(0.01)
                 if node.step_count % LOOK == 0:
-                    with torch.no_grad():
-                        loss = float(F.cross_entropy(model(data.tensors[0]), data.tensors[1]))
-                    node.log(loss=loss)
+                    weights = torch.cat([model.weight, model.bias[:, None]], 1).detach().numpy()
+                    np.save(folder / f"{node.step_count:06d}-{index}.npy", weights)
                 if node.step_count >= steps:
                     break
 
@@ -83,20 +106,31 @@ def train(steps: int) -> None:
 # --- the runs ----------------------------------------------------------------------------------------------------
 
 
-def launch(run: Path, nodes: int, args: argparse.Namespace) -> subprocess.Popen[bytes]:
+def pair(algorithm: str, number: int, args: argparse.Namespace) -> Pair:
+    with tempfile.TemporaryDirectory() as folder:
+        calm, struck = Path(folder, "calm"), Path(folder, "struck")
+        say(f"{algorithm}, run {number + 1} of {args.runs}: undisturbed")
+        launch(calm, args.nodes[0], algorithm, args.steps).wait()
+        say(f"{algorithm}, run {number + 1} of {args.runs}: killed and resumed")
+        resumed = [strike(struck, leg, algorithm, args) for leg in range(len(args.nodes))]
+        return Pair(losses(calm), losses(struck), resumed[1:])
+
+
+def launch(run: Path, nodes: int, algorithm: str, steps: int) -> subprocess.Popen[bytes]:
     """A run, or one that goes on where there is something to go on from."""
-    where = ["--resume", str(run)] if any(run.glob("checkpoints/*/step-*")) else ["--run-dir", str(run)]
-    settings = ["-n", str(nodes), "--algorithm", args.algorithm, *where]
-    script = [str(Path(__file__).resolve()), "--train", "--steps", str(args.steps)]
+    where = ["--resume", str(run)] if newest(run) else ["--run-dir", str(run)]
+    settings = ["-n", str(nodes), "--algorithm", algorithm, *where]
+    script = [str(Path(__file__).resolve()), "--train", "--steps", str(steps)]
     command = [sys.executable, str(ROOT / "scripts" / "launch.py"), *settings, *script]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
 
 
-def strike(run: Path, nodes: int, args: argparse.Namespace, leg: int) -> int:
+def strike(run: Path, leg: int, algorithm: str, args: argparse.Namespace) -> int:
     """One leg, with so many nodes; killed whole at its share of the steps. The step from which it went on."""
     begun = newest(run)
-    process = launch(run, nodes, args)
+    process = launch(run, args.nodes[leg], algorithm, args.steps)
     if leg == len(args.nodes) - 1:
         process.wait()
         return begun
@@ -107,7 +141,9 @@ def strike(run: Path, nodes: int, args: argparse.Namespace, leg: int) -> int:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-    print(f"{nodes} nodes, from step {begun}: killed at step {newest(run)} or a little later")
+    for look in (run / LOOKS).glob("*.npy"):  # what was done after the newest checkpoint is done again
+        if int(look.name[:6]) > newest(run):
+            look.unlink()
     return begun
 
 
@@ -120,25 +156,53 @@ def pids(run: Path) -> list[int]:
     return [int(node["pid"]) for node in json.loads((run / "nodes.json").read_text())]
 
 
-def losses(run: Path) -> dict[int, float]:
-    """Step -> the mean of the nodes' losses; of a step that was taken twice, each node's last."""
-    last: dict[int, dict[str, float]] = {}
-    for path in run.glob("events-*.jsonl"):
-        for line in path.read_text().splitlines():
-            with suppress(ValueError):  # of a node that was killed, the last one may be cut off
-                event = json.loads(line)
-                if "loss" in event:
-                    last.setdefault(event["step"], {})[path.stem] = event["loss"]
-    return {step: statistics.mean(found.values()) for step, found in sorted(last.items())}
+# --- what came of it ---------------------------------------------------------------------------------------------
 
 
-def show(calm: dict[int, float], struck: dict[int, float], resumed: list[int]) -> None:
-    shared = [step for step in calm if step in struck]
-    print(f"{'samples':>8} {'undisturbed':>11} {'killed':>7} {'ratio':>6}")
-    for step in shared[:: max(1, len(shared) // 15)]:
-        print(f"{step * BATCH:8} {calm[step]:11.4f} {struck[step]:7.4f} {struck[step] / calm[step]:6.3f}")
-    after = [struck[step] / calm[step] for step in shared if step > resumed[0]]
-    print(f"resumed at steps {resumed}; loss ratios from the first resume on: {min(after):.3f} to {max(after):.3f}")
+def losses(run: Path) -> Losses:
+    """Of the mean of the models that the nodes had at each step."""
+    x, y = (tensor.numpy() for tensor in digits())
+    models: dict[int, list[Floats]] = {}
+    for path in sorted((run / LOOKS).glob("*.npy")):
+        with suppress(ValueError, EOFError):  # cut off by a kill
+            models.setdefault(int(path.name[:6]), []).append(np.load(path).astype(np.float64))
+    return {step: loss(np.mean(found, 0), x, y) for step, found in models.items()}
+
+
+def loss(weights: Floats, x: Floats, y: npt.NDArray[np.int64]) -> float:
+    """Mean cross entropy; `weights`: 10 x 65, the last column the bias."""
+    scores = x @ weights[:, :-1].T + weights[:, -1]
+    scores -= scores.max(1, keepdims=True)
+    return float(np.mean(np.log(np.exp(scores).sum(1)) - scores[np.arange(len(y)), y]))
+
+
+def table(algorithm: str, found: Sequence[Pair], args: argparse.Namespace) -> Table:
+    """Windows from the first resume to the end; all runs were resumed at about the same steps."""
+    begins = [min(steps) for steps in zip(*(run.resumed for run in found), strict=True)]
+    rows, ratios = list[tuple[str, ...]](), list[float]()
+    for lower, upper in windows([*begins, args.steps], args.windows):
+        calm = [within(run.calm, lower, upper) for run in found]
+        struck = [within(run.struck, lower, upper) for run in found]
+        ratios.append(mean(struck) / mean(calm))
+        rows.append((f"{lower * BATCH} to {upper * BATCH}", spread(calm), spread(struck), f"{ratios[-1]:.3f}"))
+    columns = ("samples", "undisturbed", "killed and resumed", "ratio")
+    note = f"resumed at steps {begins} with {args.nodes[1:]} nodes; ratios {min(ratios):.3f} to {max(ratios):.3f}"
+    return Table(f"{algorithm}: loss of the mean model, {len(found)} runs each (least to most)", columns, rows, (note,))
+
+
+def windows(ends: Sequence[int], parts: int) -> list[tuple[int, int]]:
+    """Each leg in so many parts."""
+    marks = [begin + (end - begin) * part // parts for begin, end in pairwise(ends) for part in range(parts)]
+    return list(pairwise([*marks, ends[-1]]))
+
+
+def within(found: Losses, lower: int, upper: int) -> float:
+    """The mean loss of the steps after `lower`, up to `upper`."""
+    return mean(value for step, value in found.items() if lower < step <= upper)
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{mean(values):.4f} ({min(values):.4f} to {max(values):.4f})"
 
 
 if __name__ == "__main__":

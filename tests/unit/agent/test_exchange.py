@@ -280,6 +280,19 @@ def test_a_block_takes_part_once_its_state_is_there() -> None:
     swaps.validate_state()
 
 
+def test_a_block_that_has_just_come_is_swapped_when_it_is_due() -> None:
+    """Others may ask for it before."""
+    swaps = machine(2)
+    swaps.await_state(ramp=4)
+    swaps.arrived([0], due=1.5)
+    assert (opened(swaps, 1.4), swaps.wake) == ([], 1.5)
+    assert swaps.asked("a", 1, 0, 2, 0.5).accepted == 0b01
+    swaps.arrived([1], due=1.6)
+    assert [o.first for o in opened(swaps, 1.5)] == [0]
+    assert [o.first for o in opened(swaps, 1.6)] == [1]
+    swaps.validate_state()
+
+
 def test_a_joiner_is_answered_again_whatever_becomes_of_the_view() -> None:
     swaps = machine()
     assert swaps.asked("joiner", 1, 0, 1, 0.5).accepted == 1
