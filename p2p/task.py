@@ -29,7 +29,7 @@ def make_task(
     """
     algorithm, topology, fingerprint = _chosen(settings, theirs)
     method = Method(algorithm, model, optimizers)
-    shards = method.shards(config.exchange.block_bytes)
+    shards = method.shards(config.exchange.block_bytes, taken=theirs is None)
     contract = Contract(
         shards.schema.fingerprint,
         shards.schema.hashes,

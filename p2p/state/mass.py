@@ -25,9 +25,9 @@ from p2p.state.sources import Source
 class Mass(Shards):
     """Shards whose copy holds numerators; see `Shards` for layout, joiners and donors (who see quotients)."""
 
-    def __init__(self, sources: Sequence[Source], *, block_bytes: int) -> None:
+    def __init__(self, sources: Sequence[Source], *, block_bytes: int, taken: bool = True) -> None:
         """Every block begins with weight 1."""
-        super().__init__(sources, block_bytes=block_bytes, live=True)
+        super().__init__(sources, block_bytes=block_bytes, live=True, taken=taken)
         self.weights = [1.0] * len(self.blocks)
 
     @staticmethod

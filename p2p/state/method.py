@@ -77,11 +77,11 @@ class Method:
         self.sources: tuple[Source, ...] = (*collected, *self._held(names))
         """All that is shared: the model's, the optimizers' and the algorithm's."""
 
-    def shards(self, block_bytes: int) -> Shards:
-        """The shared state, laid out as the algorithm's exchange needs it."""
+    def shards(self, block_bytes: int, taken: bool = True) -> Shards:
+        """The shared state, laid out as the algorithm's exchange needs it; not `taken`: others' is to come."""
         if self.algorithm.exchange == "mass":
-            return Mass(self.sources, block_bytes=block_bytes)
-        return Shards(self.sources, block_bytes=block_bytes, live=self.algorithm.exchange == "swap")
+            return Mass(self.sources, block_bytes=block_bytes, taken=taken)
+        return Shards(self.sources, block_bytes=block_bytes, live=self.algorithm.exchange == "swap", taken=taken)
 
     def before(self, step: int, staleness: float = 0.0, span: float = 1.0, part: int = 0) -> None:
         """The optimizer is about to take `step`; `staleness` is what the last exchange found, `span` and `part` see `Step`."""

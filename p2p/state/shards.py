@@ -57,8 +57,11 @@ class Published:
 class Shards:
     """All shared tensors of one node. Methods say on whose thread they may run."""
 
-    def __init__(self, sources: Sequence[Source], *, block_bytes: int, live: bool) -> None:
-        """Lays out the sources and takes their present values. Raises `ConfigError` for an odd `block_bytes`."""
+    def __init__(self, sources: Sequence[Source], *, block_bytes: int, live: bool, taken: bool = True) -> None:
+        """Lays out the sources and, if `taken`, takes their present values: else others' are to come.
+
+        Raises `ConfigError` for an odd `block_bytes`.
+        """
         self.sources = tuple(sources)
         entries = [Entry(s.name, s.kind, s.shape, s.dtype, _together(s)) for s in sources]
         self.schema = Schema(entries, block_bytes)
@@ -78,7 +81,8 @@ class Shards:
         self._missing = set(range(len(self.blocks)))  # not yet received by a joiner
         self._norms = [0.0] * len(self.blocks)  # as last staged
         self._scratch = Scratch()
-        self._take()
+        if taken:
+            self._take()
 
     def sizes(self, first: int, count: int, codec: Codec) -> list[int]:
         """Bytes of each block's piece in a message. Raises `WireError` where no such message can be."""

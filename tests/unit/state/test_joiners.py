@@ -1,6 +1,8 @@
 """A donor's snapshot becomes a joiner's state, whole or not at all."""
 
+import gc
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from torch import nn
 
 from optim.codec import RAW
+from optim.kinds import Kind
 from p2p.errors import StateError
 from p2p.state import Shards, collect
 
@@ -18,11 +21,13 @@ OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
 ]
 
 
-def node(make: Callable[[Any], torch.optim.Optimizer], seed: int, live: bool) -> tuple[nn.Module, Any, Shards]:
+def node(
+    make: Callable[[Any], torch.optim.Optimizer], seed: int, live: bool, taken: bool = True
+) -> tuple[nn.Module, Any, Shards]:
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(6, 9), nn.BatchNorm1d(9), nn.ReLU(), nn.Linear(9, 3))
     optimizer = make(net.parameters())
-    return net, optimizer, Shards(collect(net, [optimizer]), block_bytes=64, live=live)
+    return net, optimizer, Shards(collect(net, [optimizer]), block_bytes=64, live=live, taken=taken)
 
 
 def train(net: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
@@ -31,10 +36,11 @@ def train(net: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
     optimizer.step()
 
 
+@pytest.mark.parametrize("taken", [True, False])
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize("make", OPTIMIZERS)
-def test_a_joiner_goes_on_exactly_where_the_donor_was(make: Any, live: bool) -> None:
-    (net, optimizer, donor), (other, other_optimizer, joiner) = node(make, 0, live), node(make, 1, live)
+def test_a_joiner_goes_on_exactly_where_the_donor_was(make: Any, live: bool, taken: bool) -> None:
+    (net, optimizer, donor), (other, other_optimizer, joiner) = node(make, 0, live), node(make, 1, live, taken)
     for step in range(5):
         train(net, optimizer, step)
         donor.meet(step) if live else donor.publish(step)
@@ -77,6 +83,25 @@ def test_nothing_is_written_before_all_is_there(shards_of: Make) -> None:
     shards.set_block(2, data[:16], RAW, 1)
     shards.apply()
     assert model.tolist() == [1.0] * 20
+
+
+def test_long_runs_keep_their_memory_apart() -> None:
+    """They are mapped by themselves."""
+    model = torch.arange(2 << 20, dtype=torch.float32)
+    source: Any = SimpleNamespace(
+        name="t", owner="", in_model=True, kind=Kind.PARAMETER, shape=(2 << 20,), dtype=torch.float32, read=lambda: model
+    )
+    a, b = (Shards([source], block_bytes=1 << 20, live=True, taken=taken) for taken in (True, False))
+    for block in a.blocks:
+        b.set_block(block.index, a.snapshot().payload(block, block), RAW, 1)
+    expected = model.clone()
+    model.zero_()
+    a.meet(1)
+    b.apply()
+    assert torch.equal(model, expected)
+    del a
+    gc.collect()
+    assert b.meet(1).touched == 0 and torch.equal(model, expected)
 
 
 def test_swaps_during_the_download_reach_the_model(shards_of: Make) -> None:
