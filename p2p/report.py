@@ -78,7 +78,7 @@ class EventLog:
         """Buffers one event. Fields are what JSON knows; numbers that aren't finite become null."""
         if self._file is None:
             return
-        line = json.dumps(finite({"time": self._clock(), "event": event, **fields}), separators=(",", ":"))
+        line = _line({"time": self._clock(), "event": event, **fields})
         with self._lock:
             self._lines.append(line)
             if len(self._lines) > BUFFER_LINES:
@@ -87,7 +87,8 @@ class EventLog:
 
     def step(self, report: StepReport, seconds: float) -> None:
         """Buffers a step event; `seconds` is how long the whole step took."""
-        self.write("step", **step_fields(report, seconds))
+        if self._file is not None:
+            self.write("step", **step_fields(report, seconds))
 
     def flush(self) -> None:
         """Writes what is buffered, at most once per FLUSH_INTERVAL: cheap to call at every step."""
@@ -119,6 +120,13 @@ class EventLog:
             _logger.error("event log closed: %s; free some space, or give another STARLINGS_RUN_DIR", error)
             os.close(self._file)
             self._file = None
+
+
+def _line(fields: dict[str, object]) -> str:
+    try:
+        return json.dumps(fields, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(fields), separators=(",", ":"))
 
 
 def finite(value: object) -> object:
