@@ -16,7 +16,6 @@ from p2p.agent.exchanges import Exchange, make_exchange
 from p2p.agent.framing import Framing
 from p2p.agent.instructions import Instruction
 from p2p.agent.limits import Limits
-from p2p.agent.mass_pusher import MassPusher
 from p2p.agent.membership import Membership
 from p2p.agent.participant import Task, Who
 from p2p.agent.performer import Performer
@@ -416,10 +415,8 @@ class Agent:
     def expect(self) -> None:
         """The own state counts no more: that of others is on its way."""
         self.arriving = True
-        if isinstance(self.exchange, Swapper):
+        if self.exchange is not None:
             self.exchange.await_state(len(self.view) + 1)
-        elif isinstance(self.exchange, MassPusher):
-            self.exchange.give_up()
         self._sit()
 
     def arrived(self) -> None:

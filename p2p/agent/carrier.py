@@ -49,6 +49,9 @@ class Carrier:
         """The part of the state whose turn it is after this step."""
         return 0
 
+    def await_state(self, members: int) -> None:
+        """The own state counts no more: that of one of so many members is on its way."""
+
     def _keep(self, members: Container[str]) -> None:
         """The view changed: forget those who are gone."""
         self.pace.keep(members)

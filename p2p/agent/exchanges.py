@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from optim import Algorithm, Async, Gossip, PushSum, RelaySum, Synchronous
-from p2p.agent.mass_pusher import MassPusher
-from p2p.agent.overlap import OverlappedPusher
+from typing import TYPE_CHECKING, TypeAlias
+
+from optim import Algorithm, Async
 from p2p.agent.post import Post
-from p2p.agent.pusher import Pusher
-from p2p.agent.relay import RelayPusher
 from p2p.agent.swapper import Swapper
 from p2p.config import Config
 from p2p.report import Metrics
-from p2p.state.mass import Mass
 from p2p.state.shards import Shards
 
-Exchange = Swapper | Pusher | MassPusher
+if TYPE_CHECKING:
+    from p2p.agent.mass_pusher import MassPusher
+    from p2p.agent.pusher import Pusher
+
+Exchange: TypeAlias = "Swapper | Pusher | MassPusher"
 
 
 def make_exchange(
@@ -23,12 +24,6 @@ def make_exchange(
     """Raises TypeError for an algorithm that derives from none of those that have one."""
     if isinstance(algorithm, Async):
         return Swapper(shards, algorithm, config.exchange, post, metrics, first_id)
-    if isinstance(algorithm, Gossip) and algorithm.overlap:
-        return OverlappedPusher(shards, algorithm, config, post, metrics, first_id)
-    if isinstance(algorithm, RelaySum):
-        return RelayPusher(shards, algorithm, config, post, metrics, first_id)
-    if isinstance(algorithm, Synchronous):
-        return Pusher(shards, algorithm, config, post, metrics, first_id)
-    if isinstance(algorithm, PushSum) and isinstance(shards, Mass):
-        return MassPusher(shards, algorithm, config, post, metrics, first_id)
-    raise TypeError(f"{type(algorithm).__name__} must derive from optim.Async, Synchronous or PushSum: these have an exchange")
+    from p2p.agent.pushers import make_pusher  # not needed for swaps, and slow to load
+
+    return make_pusher(algorithm, shards, config, post, metrics, first_id)

@@ -137,7 +137,7 @@ class MassPusher(Carrier):
         self.pace.step = step
         self.parcels.resume(round + 1 if step else 0)
 
-    def give_up(self) -> None:
+    def await_state(self, members: int) -> None:
         """Another's state is on its way: parcels that wait here were meant for a mass that counts no more."""
         self._held = []
 
