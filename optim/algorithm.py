@@ -35,6 +35,7 @@ class Vector:
     shared: bool = False
     wide: bool = False  # at least 32 bits, for sums of small changes
     scalar: bool = False  # one number per group instead, float64
+    brought: bool = False  # exchanges add to it what they do to the optimizer's first moment; no tensors where there is none
 
 
 @dataclass(slots=True)

@@ -122,7 +122,10 @@ def slots(optimizer: Optimizer, group: Group) -> tuple[Slot, ...] | None:
 
 def first_moment(optimizer: Optimizer, group: Group) -> Slot | None:
     """The moment that averages this group's gradients; None where there is none, or the optimizer is unknown."""
-    return next((slot for slot in slots(optimizer, group) or () if slot.hold is not None), None)
+    for slot in TABLE.get(type(optimizer), ()):
+        if slot.hold is not None and slot.exists(group):
+            return slot
+    return None
 
 
 def scalar_dtype(group: Group) -> torch.dtype:

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from optim.algorithm import Algorithm, Step, Vector
-from optim.tracked import PULL, join, part, steer
+from optim.tracked import VECTORS, steer
 from topology import SpecError
 
 
@@ -61,20 +61,15 @@ class WithMomentum(Algorithm):
         """The momentum and the model before the step; or what others brought."""
         if self.quasi_global:
             return Vector("momentum"), Vector("start")
-        return (Vector(PULL, wide=True),) if self.tracked else ()
+        return VECTORS if self.tracked else ()
 
     def before(self, s: Step) -> None:
-        """Quasi-global: g <- g + beta m."""
+        """Quasi-global: g <- g + beta m. Tracked: see `steer`."""
         if self.quasi_global:
             torch._foreach_add_(s.g, s["momentum"], alpha=self.beta)
             torch._foreach_copy_(s["start"], s.x)
         elif self.tracked:
             steer(s, self.forget)
-
-    def after(self, s: Step) -> None:
-        """What gossip brings counts from here."""
-        if self.tracked:
-            part(s)
 
     def mixed(self, s: Step) -> None:
         """Quasi-global: m <- mu m + (1 - mu) (x_before - x) / lr; at rate 0 nothing has moved by itself, and m stays."""
@@ -82,5 +77,3 @@ class WithMomentum(Algorithm):
             moved = torch._foreach_sub(s["start"], s.x)
             torch._foreach_mul_(s["momentum"], self.mu)
             torch._foreach_add_(s["momentum"], moved, alpha=(1 - self.mu) / s.lr)
-        elif self.tracked:
-            join(s)

@@ -16,6 +16,9 @@ from torch import Tensor
 from optim.algorithm import Step
 from optim.kinds import first_moment
 
+PIECE = 1 << 20
+"""Elements that are looked at together."""
+
 
 @torch.no_grad()
 def effective_rate(steps: Sequence[Step]) -> float:
@@ -36,4 +39,6 @@ def effective_rate(steps: Sequence[Step]) -> float:
 
 
 def _dot(a: Tensor, b: Tensor) -> float:
-    return float((a.float() * b.float()).sum())
+    """In pieces: a product of its own would be as large as the tensor."""
+    pieces = zip(torch.split(a.flatten(), PIECE), torch.split(b.flatten(), PIECE), strict=True)
+    return sum(float(torch.dot(x.float(), y.float())) for x, y in pieces)

@@ -157,6 +157,7 @@ class SimulatedNode:
             self.log.write("failed", error=str(error))
             return
         self.shards.apply()
+        self.method.enter()
         self._registrar.entered(self)
         self.agent.ready(offer)
         self.log.write("joined", step=offer.step)

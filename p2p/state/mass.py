@@ -52,7 +52,7 @@ class Mass(Shards):
 
     def _absorb(self, block: Block, weighted: bool) -> tuple[str, ...]:
         assert self._last is not None, "mass is live"
-        fresh, copy, last = self._read(block), self._copy.piece(block), self._last.piece(block)
+        fresh, copy, last = self._flat.read(block), self._copy.piece(block), self._last.piece(block)
         new, weight = self._widen(0, fresh, copy), self.weights[block.index]
         if not self.moves(block):
             copy.copy_(new)
@@ -75,7 +75,7 @@ class Mass(Shards):
                 weight = self.weights[block.index]
                 if self._touched[block.index] and weight > 0:
                     mixed = torch.div(self._copy.piece(block), weight, out=self._mixed.piece(block))
-                    self._write(block, self._mixed)
+                    self._flat.write(block, self._mixed.segments(block))
                     self._last.piece(block).copy_(mixed)
                     self._touched[block.index] = False
         self._flat.flush()

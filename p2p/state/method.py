@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from optim import Algorithm, Kind, Step, Vector
+from optim.kinds import first_moment
 from optim.rate import effective_rate
 from p2p.errors import ConfigError, StateError
 from p2p.state.mass import Mass
 from p2p.state.parts import owners
 from p2p.state.shards import Shards
-from p2p.state.sources import HALVES, Source, collect
+from p2p.state.sources import HALVES, OptimizerSource, Source, collect
 
 LOOK = 20
 """Steps between two looks at the effective learning rate, which reads all gradients once."""
@@ -31,6 +32,7 @@ class Held:
     """A shared tensor that the algorithm itself holds."""
 
     in_model = False
+    brought = None
 
     def __init__(self, name: str, owner: str, kind: Kind, tensor: Tensor) -> None:
         self.name, self.owner, self.kind, self.tensor = name, owner, kind, tensor
@@ -64,6 +66,7 @@ class Method:
             for group in optimizer.param_groups
             if (step := _step(algorithm, optimizer, group, names, parts)).x
         ]
+        self._count(collected)
         self._anew = torch.zeros((), dtype=torch.float64)  # the round after which corrections begin anew
         self._proposed = self._acted = 0.0
         self._losses = 0
@@ -200,6 +203,17 @@ class Method:
                 for name in self.algorithm.corrects:
                     torch._foreach_zero_(s[name])
 
+    def _count(self, sources: Sequence[Source]) -> None:
+        """What exchanges bring to first moments joins the vectors that are sums of it."""
+        moments = {source.place: source for source in sources if isinstance(source, OptimizerSource)}
+        for s in self._steps:
+            slot = first_moment(s.optimizer, s.group)
+            for vector in self.algorithm.vectors():
+                if vector.brought and slot is not None:
+                    for p, total in zip(s.x, s[vector.name], strict=True):
+                        if (p, slot.key) in moments:
+                            moments[p, slot.key].brought = total
+
     def _held(self, names: Mapping[Tensor, str]) -> Iterator[Source]:
         for s in self._steps:
             for vector in self.algorithm.vectors():
@@ -214,7 +228,8 @@ def _step(
     algorithm: Algorithm, optimizer: Optimizer, group: dict[str, Any], names: Mapping[Tensor, str], parts: Mapping[str, int]
 ) -> Step:
     x = [p for p in group["params"] if p in names]
-    vectors = {v.name: _vector(v, x) for v in _vectors(algorithm)}
+    averages = first_moment(optimizer, group) is not None
+    vectors = {v.name: _vector(v, x, averages) for v in _vectors(algorithm)}
     return Step(optimizer, group, x, vectors, parts=[parts[names[p]] for p in x])
 
 
@@ -222,8 +237,11 @@ def _vectors(algorithm: Algorithm) -> tuple[Vector, ...]:
     return (*algorithm.vectors(), *((EMA, SHARE) if algorithm.ema else ()))
 
 
-def _vector(vector: Vector, x: Sequence[Tensor]) -> list[Tensor]:
-    return [torch.zeros((), dtype=torch.float64)] if vector.scalar else [_zeros(vector, p) for p in x]
+def _vector(vector: Vector, x: Sequence[Tensor], averages: bool) -> list[Tensor]:
+    """`averages`: the optimizer has a first moment."""
+    if vector.scalar:
+        return [torch.zeros((), dtype=torch.float64)]
+    return [_zeros(vector, p) for p in x] if averages or not vector.brought else []
 
 
 def _zeros(vector: Vector, like: Tensor) -> Tensor:

@@ -68,8 +68,7 @@ class Shards:
         self.runs, self.blocks = lay_out(entries, block_bytes)
         self.nbytes = sum(block.nbytes for block in self.blocks)
         dtypes, wide = [run.dtype for run in self.runs], [run.copy_dtype for run in self.runs]
-        self._flat = Flat(self.sources, self.blocks)
-        self._fresh = Window(self.runs, self.blocks, dtypes)  # what the model holds
+        self._flat = Flat(self.sources, self.runs, self.blocks)
         self._mixed = Window(self.runs, self.blocks, wide)  # what it shall hold, in synchronous rounds
         self._last = Store(self.runs, self.blocks, dtypes) if live else None
         self._sets = [Store(self.runs, self.blocks, wide) for _ in range(1 if live else 2)]  # gossip copy, or published
@@ -119,24 +118,33 @@ class Shards:
 
     def _meet(self, block: Block, step: int) -> tuple[str, ...]:
         assert self._last is not None, "meet is for live shards"
-        fresh, copy, last = self._read(block), self._copy.piece(block), self._last.piece(block)
+        copy, last, touched = self._copy.piece(block), self._last.piece(block), self._touched[block.index]
+        if not touched and block.kind is not Kind.NEWEST and last.dtype == copy.dtype:
+            return self._follow(block, last)
+        fresh = self._flat.read(block)
         if block.kind is Kind.NEWEST:
             self._meet_newest(block, fresh, copy, last, step)
             return ()
-        new, touched = self._widen(0, fresh, copy), self._touched[block.index]
+        new = self._widen(0, fresh, copy)
         if math.isnan(squared_norm(new)):
             return self._nonfinite(block, new)
-        if not touched and new is fresh:
-            copy.copy_(fresh)
-            last.copy_(fresh)
-            return ()
         pieces = (copy, new, self._widen(1, last, copy), self._scratch(2, copy), self._scratch(3, copy))
         for kind, (value, theirs, old, change, ratio) in columns(block, *pieces):
             merge(kind, value, theirs, old, (change, ratio))
         if touched:
-            self._write(block, self._copy)
+            self._flat.write(block, self._copy.segments(block))
         last.copy_(copy if touched else fresh)
         self._touched[block.index] = False
+        return ()
+
+    def _follow(self, block: Block, last: Tensor) -> tuple[str, ...]:
+        """Gossip left the block alone, so the copy takes the model's value; or its own again, where that isn't finite."""
+        copy = self._flat.gather(block, self._copy)
+        if math.isnan(squared_norm(copy)):
+            names = self._nonfinite(block, copy)
+            copy.copy_(last)
+            return names
+        last.copy_(copy)
         return ()
 
     def _meet_newest(self, block: Block, fresh: Tensor, copy: Tensor, last: Tensor, step: int) -> None:
@@ -145,7 +153,7 @@ class Shards:
             copy.copy_(fresh)
             self._stamps[block.index] = step
         elif changed or self._touched[block.index]:
-            self._write(block, self._copy)
+            self._flat.write(block, self._copy.segments(block))
         last.copy_(copy)
         self._touched[block.index] = False
 
@@ -281,7 +289,7 @@ class Shards:
         self._flat.refresh()
         for block in self.blocks:
             with self._locks[block.index]:
-                self._write(block, self._copy)
+                self._flat.write(block, self._copy.segments(block))
                 if self._last is not None:
                     self._last.piece(block).copy_(self._copy.piece(block))
                 self._touched[block.index] = False
@@ -345,7 +353,7 @@ class Shards:
         for kind, (value,) in columns(block, self._mixed.piece(block)):
             if kind is Kind.NONNEGATIVE:
                 value.clamp_(min=0)  # whatever a neighbour sent
-        self._write(block, self._mixed)
+        self._flat.write(block, self._mixed.segments(block))
 
     def late(self, index: int, part: Part, published: Published) -> Difference:
         """A part of an earlier round: the change that it would have made then joins the model now."""
@@ -355,7 +363,7 @@ class Shards:
         theirs, difference = self._compare(block, own, part)
         if not difference.finite:
             return difference
-        mixed.copy_(self._read(block))
+        mixed.copy_(self._flat.read(block))
         if block.kind is Kind.NEWEST:
             mixed.copy_(theirs if part.step > published.step else mixed)
         else:
@@ -363,7 +371,7 @@ class Shards:
             for kind, (value, then, old, y, change, ratio) in columns(block, *pieces):
                 blend(kind, then, y, part.weight)
                 merge(kind, value, then, old, (change, ratio))
-        self._write(block, self._mixed)
+        self._flat.write(block, self._mixed.segments(block))
         self._flat.flush()
         return difference
 
@@ -399,7 +407,7 @@ class Shards:
         self._flat.refresh()
         target, nonfinite = self._sets[self._rounds % len(self._sets)], list[str]()
         for block in self.blocks:
-            fresh, copy = self._read(block), target.piece(block)
+            fresh, copy = self._flat.read(block), target.piece(block)
             with self._locks[block.index]:
                 copy.copy_(fresh)
             if self._last is not None:
@@ -415,36 +423,7 @@ class Shards:
     def model(self, blocks: Sequence[Block]) -> list[Tensor]:
         """The trainer's thread: new tensors with what the model holds, in the copy's dtype."""
         self._flat.refresh()
-        return [self._read(block).to(block.dtype, copy=True) for block in blocks]
-
-    def _read(self, block: Block) -> Tensor:
-        """The block as the model holds it, in the model's dtype: its own memory where it is one stretch of one tensor."""
-        views = self._flat.whole(block)
-        if views is not None and len(views) == 1:
-            return views[0]
-        room = self._fresh.piece(block)
-        if views is None:
-            for segment, view in zip(self._fresh.segments(block), self._flat.views(block), strict=True):
-                segment.zero_() if view is None else segment.copy_(view)
-            return room
-        return torch.cat(views, out=room)
-
-    def _write(self, block: Block, holder: Store | Window) -> None:
-        """Make the model hold the block; optimizer state that doesn't exist yet is made only for what isn't zero."""
-        views, values = self._flat.whole(block), holder.segments(block)
-        if views is not None:
-            torch._foreach_copy_(views, values)
-        else:
-            self._write_some(block, values)
-        self._flat.wrote(block)
-
-    def _write_some(self, block: Block, values: Sequence[Tensor]) -> None:
-        for i, value in enumerate(values):
-            if self._flat.views(block)[i] is None and value.any():
-                self._flat.create(block, i)
-            view = self._flat.views(block)[i]
-            if view is not None:
-                view.copy_(value)
+        return [self._flat.read(block).to(block.dtype, copy=True) for block in blocks]
 
     def _widen(self, number: int, value: Tensor, like: Tensor) -> Tensor:
         """The value in the copy's dtype."""

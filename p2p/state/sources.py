@@ -34,6 +34,10 @@ class Source(Protocol):
     in_model: bool  # else in an optimizer
     owner: str  # the parameter that it is, or belongs to; none for a buffer
 
+    @property
+    def brought(self) -> Tensor | None:
+        """To which each change that an exchange makes to this tensor is added, where somebody asks; of its shape and device."""
+
     def read(self) -> Tensor | None:
         """The tensor that is there now; None for optimizer state that doesn't exist yet."""
 
@@ -45,6 +49,7 @@ class ModelSource:
     """A parameter or buffer, by its place in a module."""
 
     in_model = True
+    brought = None
 
     def __init__(self, name: str, kind: Kind, module: nn.Module, key: str) -> None:
         self.name, self.kind = name, kind
@@ -73,7 +78,9 @@ class OptimizerSource:
         self, name: str, owner: str, kind: Kind, optimizer: Optimizer, parameter: Tensor, key: str, dtype: torch.dtype
     ) -> None:
         self.name, self.owner, self.kind, self.dtype = name, owner, kind, dtype
+        self.place = parameter, key
         self._optimizer, self._parameter, self._key = optimizer, parameter, key
+        self.brought: Tensor | None = None
         self.shape = () if kind is Kind.COUNTER else tuple(parameter.shape)
 
     def read(self) -> Tensor | None:

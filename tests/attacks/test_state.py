@@ -145,6 +145,7 @@ DONOR, OTHER = Identity.from_seed(bytes(32)), Identity.from_seed(b"x" * 32)
 class Plain:
     in_model = True
     owner = ""
+    brought = None
     name, kind = "t", Kind.PARAMETER
 
     def __init__(self) -> None:

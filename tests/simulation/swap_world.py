@@ -31,6 +31,7 @@ class Plain:
     """A source over a tensor."""
 
     in_model = True
+    brought = None
 
     def __init__(self, name: str, kind: Kind, tensor: Tensor) -> None:
         self.name, self.kind, self.tensor = name, kind, tensor

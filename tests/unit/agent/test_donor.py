@@ -28,6 +28,7 @@ CONFIG = replace(TEST, exchange=replace(TEST.exchange, block_bytes=64, message_b
 class Plain:
     in_model = True
     owner = ""
+    brought = None
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.name, self.kind, self.tensor, self.shape, self.dtype = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import optim
-from optim.kinds import first_moment
+from optim.codec import RAW
+from optim.kinds import Kind, first_moment
 from p2p.state import Method
 from topology import SpecError
 
@@ -40,6 +42,7 @@ class Run:
             self.model.weight.copy_(torch.linspace(-1, 1, 6).view(2, 3))
         self.optimizer: Optimizer = cls(self.model.parameters(), **settings)
         self.method = Method(optim.Async(forget=forget), self.model, [self.optimizer])
+        self.shards = self.method.shards(1024)
         self.steps = 0
 
     @property
@@ -62,8 +65,19 @@ class Run:
         self.optimizer.step()
         self.method.after()
         if brought:
-            self.moment.add_(brought)
+            self.bring(brought)
+        self.shards.meet(self.steps)
         self.method.mixed(self.steps, 0, 2)
+
+    def bring(self, change: float) -> None:
+        """A swap adds to all of the first moment in the gossip copy."""
+        for block in self.shards.blocks:
+            kind, at = block.columns[0]
+            if kind is Kind.SIGNED:
+                data = torch.empty(block.elements, dtype=block.dtype)
+                self.shards.read(block, data)
+                data[at] = -change
+                assert self.shards.settle(block.index, data.view(torch.uint8), RAW, 1.0, self.steps).finite
 
 
 @pytest.mark.parametrize(("cls", "settings"), OPTIMIZERS)
@@ -90,7 +104,7 @@ def test_without_a_first_moment_that_averages_gradients_nothing_is_steered() -> 
     for cls, settings in ((torch.optim.SGD, {"lr": 0.1}), (torch.optim.RMSprop, {"momentum": 0.9})):
         run = Run(cls, settings)
         run.step()
-        assert not run.pull.any()
+        assert list(run.method.local()) == ["fading.0.0"], "nor does it take memory"
         assert run.model.weight.grad is not None
         assert torch.equal(run.model.weight.grad, torch.linspace(-1, 2, 6, dtype=torch.float64).view(2, 3) * 1.1)
 
@@ -104,14 +118,60 @@ def test_a_parameter_without_gradient_is_left_alone() -> None:
 
 
 def test_sums_of_small_changes_are_kept_in_32_bits() -> None:
-    assert Run(torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, dtype=torch.bfloat16).pull.dtype == torch.float32
+    """What counts is what the model's dtype makes of a change: what is rounded away comes with a later one."""
+    run = Run(torch.optim.SGD, {"lr": 0.0, "momentum": 0.9}, dtype=torch.bfloat16)
+    run.step()
+    before = run.moment.float()
+    for _ in range(8):
+        run.bring(2.0**-9)
+        run.shards.meet(run.steps)
+    assert run.pull.dtype == torch.float32
+    assert torch.equal(run.pull, run.moment.float() - before)
+    assert run.pull.max() >= 2.0**-6
+
+
+def test_moments_that_pass_through_a_stand_in_are_counted_too() -> None:
+    run, other = (Run(torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}) for _ in range(2))
+    for each in (run, other):
+        each.step()
+    state = other.optimizer.state[other.model.weight]
+    state["momentum_buffer"] = state["momentum_buffer"].t().contiguous().t()
+    for brought in (0.5, 0.0, -0.2):
+        run.step(brought)
+        other.step(brought)
+    assert not other.moment.is_contiguous()
+    assert torch.equal(run.pull, other.pull)
+    assert torch.equal(run.moment, other.moment)
+    assert run.pull.any()
+
+
+def test_blocks_that_gossip_left_alone_leave_it_exactly_as_it_is() -> None:
+    run = Run(torch.optim.SGD, {"lr": 0.01, "momentum": 0.9})
+    run.step(brought=1 / 3)
+    pull = run.pull.clone()
+    for _ in range(5):
+        run.step()
+    assert torch.equal(run.pull, pull)
+
+
+def test_what_a_member_handed_over_was_not_brought() -> None:
+    run, donor = (Run(torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}) for _ in range(2))
+    donor.step()
+    for block in donor.shards.blocks:
+        data = torch.empty(block.elements, dtype=block.dtype)
+        donor.shards.read(block, data)
+        run.shards.set_block(block.index, data.view(torch.uint8), RAW, 1)
+    run.shards.apply()
+    run.method.enter()
+    assert torch.equal(run.moment, donor.moment)
+    assert not run.pull.any()
 
 
 def test_a_second_optimizer_goes_without_and_scaled_gradients_too() -> None:
     nets = [nn.Linear(2, 1, bias=False) for _ in range(2)]
     optimizers = [torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) for net in nets]
     method = Method(optim.Async(), nn.ModuleList(nets), optimizers)
-    assert list(method.local()) == ["pull.0.0"]
+    assert list(method.local()) == ["pull.0.0", "fading.0.0"]
     method.local()["pull.0.0"].fill_(1.0)
     for net in nets:
         net.weight.grad = torch.zeros(1, 2)
@@ -127,3 +187,16 @@ def test_a_second_optimizer_goes_without_and_scaled_gradients_too() -> None:
 def test_a_share_is_between_0_and_1(forget: float) -> None:
     with pytest.raises(SpecError, match="forget"):
         optim.Async(forget=forget)
+
+
+def test_it_fades_in_few_passes_and_as_much_as_it_should() -> None:
+    """By 1 % per step in every sixth, so that most steps leave d alone; and what waits is kept in checkpoints."""
+    run = Run(torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}, forget=0.01)
+    run.step(brought=1.0)
+    seen = []
+    for _ in range(60):
+        run.step()
+        seen.append(float(run.pull.mean()))
+    assert len(set(seen)) == 11
+    assert all(abs(value / 0.99**step - 1) < 0.052 for step, value in enumerate(seen, 1))
+    assert seen[-1] * math.exp(float(run.method.local()["fading.0.0"])) == pytest.approx(0.99**61, rel=1e-9)

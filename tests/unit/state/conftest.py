@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,8 +19,8 @@ class Plain:
     in_model = True
     owner = ""
 
-    def __init__(self, name: str, kind: Kind, tensor: Tensor) -> None:
-        self.name, self.kind, self.tensor = name, kind, tensor
+    def __init__(self, name: str, kind: Kind, tensor: Tensor, brought: Tensor | None = None) -> None:
+        self.name, self.kind, self.tensor, self.brought = name, kind, tensor, brought
         self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
 
     def read(self) -> Tensor | None:
@@ -32,8 +32,15 @@ class Plain:
 
 @pytest.fixture
 def shards_of() -> Callable[..., Shards]:
-    def make(*tensors: Tensor, kind: Kind = Kind.PARAMETER, block_bytes: int = 32, live: bool = True) -> Shards:
-        sources: Any = [Plain(f"t{i}", kind, tensor) for i, tensor in enumerate(tensors)]
+    def make(
+        *tensors: Tensor,
+        kind: Kind = Kind.PARAMETER,
+        block_bytes: int = 32,
+        live: bool = True,
+        brought: Sequence[Tensor | None] = (),
+    ) -> Shards:
+        sums = brought or [None] * len(tensors)
+        sources = [Plain(f"t{i}", kind, tensor, total) for i, (tensor, total) in enumerate(zip(tensors, sums, strict=True))]
         return Shards(sources, block_bytes=block_bytes, live=live)
 
     return make
