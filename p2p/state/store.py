@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -13,15 +11,12 @@ from torch import Tensor
 from optim.kinds import Kind
 from p2p.state.layout import Block, Run
 
-HUGE = 4 << 20
-"""Bytes from which huge pages are worth it."""
-
 
 class Store:
     """One flat tensor per run, in the dtypes given; arbitrary until written: touching fresh pages takes longer than copying."""
 
     def __init__(self, runs: Sequence[Run], blocks: Sequence[Block], dtypes: Sequence[torch.dtype]) -> None:
-        self._flats = [_room(run.elements, dtype) for run, dtype in zip(runs, dtypes, strict=True)]
+        self._flats = [torch.empty(run.elements, dtype=dtype) for run, dtype in zip(runs, dtypes, strict=True)]
         self._pieces = [self._flats[block.run][block.start : block.stop] for block in blocks]
         self._segments: list[list[Tensor] | None] = [None] * len(blocks)
 
@@ -39,17 +34,6 @@ class Store:
     def span(self, first: Block, last: Block) -> Tensor:
         """The bytes of consecutive blocks of one run."""
         return self._flats[first.run][first.start : last.stop].view(torch.uint8)
-
-
-def _room(elements: int, dtype: torch.dtype) -> Tensor:
-    """Memory of its own; long stretches in huge pages where the system has them, of which 512 times fewer are touched."""
-    nbytes = elements * dtype.itemsize
-    if nbytes < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.empty(elements, dtype=dtype)
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a kernel without them
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=dtype)
 
 
 class Window:

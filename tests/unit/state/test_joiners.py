@@ -1,8 +1,6 @@
 """A donor's snapshot becomes a joiner's state, whole or not at all."""
 
-import gc
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +8,6 @@ import torch
 from torch import nn
 
 from optim.codec import RAW
-from optim.kinds import Kind
 from p2p.errors import StateError
 from p2p.state import Shards, collect
 
@@ -83,25 +80,6 @@ def test_nothing_is_written_before_all_is_there(shards_of: Make) -> None:
     shards.set_block(2, data[:16], RAW, 1)
     shards.apply()
     assert model.tolist() == [1.0] * 20
-
-
-def test_long_runs_keep_their_memory_apart() -> None:
-    """They are mapped by themselves."""
-    model = torch.arange(2 << 20, dtype=torch.float32)
-    source: Any = SimpleNamespace(
-        name="t", owner="", in_model=True, kind=Kind.PARAMETER, shape=(2 << 20,), dtype=torch.float32, read=lambda: model
-    )
-    a, b = (Shards([source], block_bytes=1 << 20, live=True, taken=taken) for taken in (True, False))
-    for block in a.blocks:
-        b.set_block(block.index, a.snapshot().payload(block, block), RAW, 1)
-    expected = model.clone()
-    model.zero_()
-    a.meet(1)
-    b.apply()
-    assert torch.equal(model, expected)
-    del a
-    gc.collect()
-    assert b.meet(1).touched == 0 and torch.equal(model, expected)
 
 
 def test_swaps_during_the_download_reach_the_model(shards_of: Make) -> None:
