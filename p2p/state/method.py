@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -134,7 +134,7 @@ class Method:
                 self.changed(round, members)
             if self.algorithm.corrects and self._acted < float(self._anew) <= round:
                 self._acted = float(self._anew)
-                self._begin_anew()
+                self._begin_anew(self.algorithm.corrects)
 
     def changed(self, round: int, members: int) -> None:
         """Any thread: the members are others since this round, or something was lost. What is still to come covers it."""
@@ -143,11 +143,13 @@ class Method:
 
     @torch.no_grad()
     def resumed(self, since: int) -> None:
-        """All tensors are a checkpoint's. Corrections begin anew: those of the others, with which they sum to 0, are gone."""
+        """All tensors are a checkpoint's. What sums to 0 with others' begins anew, for theirs is gone: corrections, and what
+        exchanges brought."""
         self.since, self._exchanged = since, False
         self._proposed = self._acted = 0.0
         self._anew.zero_()
-        self._begin_anew()
+        brought = [vector.name for vector in self.algorithm.vectors() if vector.brought]
+        self._begin_anew([*self.algorithm.corrects, *brought])
 
     @torch.no_grad()
     def enter(self) -> None:
@@ -197,11 +199,11 @@ class Method:
             for s in self._steps:
                 hook(s)
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, names: Iterable[str]) -> None:
         with torch.no_grad():
             for s in self._steps:
-                for name in self.algorithm.corrects:
-                    torch._foreach_zero_(s[name])
+                for tensor in [tensor for name in names for tensor in s[name]]:
+                    tensor.zero_()
 
     def _count(self, sources: Sequence[Source]) -> None:
         """What exchanges bring to first moments joins the vectors that are sums of it."""

@@ -14,6 +14,8 @@ import optim
 from optim.codec import RAW
 from optim.kinds import Kind, first_moment
 from p2p.state import Method
+from p2p.state.checkpoint import Saved
+from p2p.state.training import capture, groups, restore
 from topology import SpecError
 
 OPTIMIZERS: list[tuple[type[Optimizer], dict[str, Any]]] = [
@@ -98,6 +100,17 @@ def test_it_fades_as_time_passes_not_by_own_steps() -> None:
     assert torch.allclose(run.pull, torch.full((2, 3), 0.9, dtype=torch.float64))
     run.step(span=5.0)
     assert torch.allclose(run.pull, torch.full((2, 3), 0.9**6, dtype=torch.float64))
+
+
+def test_in_a_run_that_is_resumed_nobody_holds_what_those_gave_who_are_gone() -> None:
+    """The new members' d sum to 0 again: the one whose checkpoint it was has none, nor has who takes its state."""
+    before, after = (Run(torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}) for _ in range(2))
+    before.step(brought=1.0)
+    tensors = dict((saved := capture(1, before.model, [before.optimizer], before.method, {})).optimizer)
+    state = {**saved.state, "groups": groups([before.optimizer], tensors)}
+    restore(Saved(1, saved.model, tensors, state), after.model, [after.optimizer], after.method)
+    assert torch.equal(after.moment, before.moment), "the momentum is common, and kept"
+    assert float(before.pull.abs().min()) == 1.0 and not after.pull.any()
 
 
 def test_without_a_first_moment_that_averages_gradients_nothing_is_steered() -> None:
