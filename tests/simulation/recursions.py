@@ -315,3 +315,32 @@ def push_sum(p: Problem, steps: int, sign: float) -> Array:
 
 shared_momentum = partial(gossip_with_momentum, shared=True)
 local_momentum = partial(gossip_with_momentum, shared=False)
+
+
+def largest(x: Array, k: int) -> Array:
+    """x where it is among the k largest in magnitude, else 0."""
+    kept = np.zeros_like(x)
+    places = np.argsort(-np.abs(x))[:k]
+    kept[places] = x[places].astype(np.float32)
+    return kept
+
+
+def levels(x: Array) -> Array:
+    """x in 127 levels of its largest magnitude, scale in float32."""
+    scale = np.float64(np.float32(np.abs(x).max() / 127))
+    return np.round(x / scale) * scale
+
+
+def swaps_of_changes(x: Array, y: Array, updates: Array, k: int) -> tuple[Array, Array]:
+    """Two models after one swap for each of the updates to x: r <- r + C(x - r), a = C((r - y) / 2), y + a, x - a, r - a.
+
+    C keeps the k largest; the first swap is of values in levels, both ways.
+    """
+    x, y, replica = x.copy(), y.copy(), np.zeros_like(x)
+    for step, update in enumerate(updates):
+        x += update
+        replica = replica + largest(x - replica, k) if step else levels(x)
+        apart = (replica - y) / 2
+        answer = largest(apart, k) if step else levels(apart)
+        x, y, replica = x - answer, y + answer, replica - answer
+    return x, y

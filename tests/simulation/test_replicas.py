@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from optim import Kind
 from p2p.agent.replicas import digest
 from p2p.net.messages import Answer, Ask
+from tests.simulation.recursions import swaps_of_changes
 from tests.simulation.swap_world import CONFIG, Plain, SwapWorld, sources
 
 CODECS = ("top-k:3", "sign", "int4")
@@ -77,6 +79,22 @@ def test_the_request_is_of_what_changed_since_and_reaches_the_model_exactly() ->
     middle = total(world) / 2
     world.run(20.0)
     torch.testing.assert_close(world.copy("1", Kind.PARAMETER), middle, rtol=0, atol=1e-5)
+
+
+def test_swaps_of_changes_are_the_recursion() -> None:
+    """With local updates in between; numpy's own top-k and levels."""
+    world, updates = pair("top-k:4"), np.random.default_rng(3).normal(0, 0.1, (12, 64))
+    x, y = (world.copy(node, Kind.PARAMETER).numpy() for node in ("0", "1"))
+    tensor = world.nodes["0"].shards.sources[0].read()
+    assert tensor is not None
+    for step, update in enumerate(updates):
+        tensor += torch.from_numpy(update)
+        world.nodes["0"].offer(step)
+        world.run(10.0 if step else 5.0)
+    assert len(asks(world)) == 12
+    expected = [swaps_of_changes(x[cut], y[cut], updates[:, cut], 8) for cut in (slice(0, 32), slice(32, 64))]
+    for node, blocks in zip(("0", "1"), zip(*expected, strict=True), strict=True):
+        np.testing.assert_allclose(world.copy(node, Kind.PARAMETER).numpy(), np.concatenate(blocks), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("lost", ["Ask", "Answer"])
