@@ -4,10 +4,10 @@
     python scripts/bench/learning_codecs.py --split shuffled --seeds 10 --codecs int8
     python scripts/bench/learning_codecs.py --split sorted --codecs "top-k:10;top-k:30;top-k:100;top-k:300"
 
-A step computes for 1 s (10 % variation), a message takes 0.1 s, and the whole model is one block, as large matrices are. Accuracy
-is that of the average model and the mean of the nodes' own, each over the last fifth of the run. Every codec runs on the same
-seeds as the first row, raw float32, and is shown as the difference from it: mean over seeds, and the worst one. Bytes are those sent,
-over those of the first row, the int8 that founds replicas included.
+A step computes for 1 s (10 % variation), a message takes 0.1 s, and the whole model is one block, as large matrices are.
+Accuracy is that of the average model and the mean of the nodes' own, each over the last fifth of the run. Every codec runs on
+the same seeds as the first row, raw float32, and is shown as the difference from it: mean over seeds, and the worst one. Bytes
+are those sent, over those of the first row, the int8 that founds replicas included.
 """
 
 from __future__ import annotations
@@ -76,11 +76,10 @@ def table(pool: ProcessPoolExecutor, split: str, codecs: Sequence[str], given: a
     names = ["raw", *codecs]
     runs = {name: [pool.submit(outcome, name, split, given.steps, seed) for seed in range(given.seeds)] for name in names}
     base = [run.result() for run in runs["raw"]]
-    print(f"\n{split}, {given.steps} steps, {given.seeds} seeds: raw float32 is at "
-          f"{statistics.fmean(run.average for run in base):.4f} (nodes {statistics.fmean(run.nodes for run in base):.4f})")  # fmt: skip
-    print(
-        f"{'codec':14} {'bytes':>7} {'average':>9} {'worst':>9} {'nodes':>9} {'worst':>9}   (differences from raw)", flush=True
-    )
+    average, nodes = (statistics.fmean(getattr(run, field) for run in base) for field in ("average", "nodes"))
+    print(f"\n{split}, {given.steps} steps, {given.seeds} seeds: raw float32 is at {average:.4f} (nodes {nodes:.4f})")
+    heads = ("bytes", "average", "worst", "nodes", "worst")
+    print(f"{'codec':14} {heads[0]:>7} " + " ".join(f"{head:>9}" for head in heads[1:]), "  (differences from raw)", flush=True)
     for name in codecs:
         print(line(name, [run.result() for run in runs[name]], base), flush=True)
 

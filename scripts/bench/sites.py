@@ -4,10 +4,10 @@
     python scripts/bench/sites.py --nodes 20 --seconds 20  # in less
     python scripts/bench/sites.py --split sorted
 
-A model that counts as 100 MB, and as much momentum; steps of 0.5 s; each host has a line of 10 Gbit, each pair of sites one of
-`--wan` and 20 ms. Digits are dealt over all nodes, which go to the sites in turn. Printed per row: megabytes that cross between
-sites per step (of all nodes together), virtual seconds until the average model, and until the mean of the nodes' own accuracies,
-is at 0.95, and both at the end.
+A model that counts as 100 MB, and as much momentum; steps of 0.5 s; each host has a line of 10 Gbit, each pair of sites one
+of `--wan` and 20 ms. Digits are dealt over all nodes, which go to the sites in turn. Printed per row: megabytes that cross
+between sites per step (of all nodes together), virtual seconds until the average model, and until the mean of the nodes' own
+accuracies, is at 0.95, and both at the end.
 """
 
 from __future__ import annotations
