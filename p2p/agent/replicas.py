@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 from optim.codec import INT8, Codec, Form, writable
+from p2p.agent.swap import Opened
 from p2p.net import wire
+from p2p.net.messages import Answer
 from p2p.state.layout import Block
 
 FOUNDING = INT8
@@ -91,10 +93,13 @@ class Told:
         for index, piece in pieces:
             self._open[partner, index] = Open(exchange, codec, piece.clone())
 
-    def declined(self, partner: str, exchange: int, index: int, unknown: bool) -> None:
-        """The block was not mixed, so its replica is what it was; or it is `unknown` to the partner."""
-        if self._closed(partner, exchange, index) is not None and unknown:
-            self.store.drop(partner, index)
+    def declined(self, partner: str, opened: Opened, answer: Answer) -> None:
+        """What was not mixed has the replica that it had; what is unknown to the partner has none."""
+        for bit in range(opened.count) if self._open else ():
+            index, unknown = opened.first + bit, answer.unknown >> bit & 1
+            refused = unknown or not answer.accepted >> bit & 1
+            if refused and self._closed(partner, opened.exchange, index) is not None and unknown:
+                self.store.drop(partner, index)
 
     def mixed(self, partner: str, exchange: int, block: Block, codec: Codec, answer: Tensor, share: float) -> None:
         """The block was mixed; this node takes a `share` of the answer."""

@@ -225,18 +225,17 @@ class Swapper(Carrier):
         opened = self.swaps.asking(sender, answer.exchange)
         if opened is None:
             return
-        blocks = self._named(opened, answer.accepted)
-        unknown = self._named(opened, answer.unknown)
+        blocks = self._accepted(opened, answer)
         if not blocks:
             self.history.note("is declined by", sender, opened.first, opened.count)
-            self._declined(sender, opened, blocks, unknown)
+            self.coding.told.declined(sender, opened, answer)
             self.swaps.answered(answer.exchange, now, mixed=False)
             return
         self._check_weight(answer.weight, opened.weight)
         self._check_weight(answer.share, 1.0)
         codec, pieces = self._framing.pieces(answer.shard, payload, blocks, tuple(Form))
         bounds = self.swaps.bounds(answer.exchange)
-        self._declined(sender, opened, blocks, unknown)
+        self.coding.told.declined(sender, opened, answer)
         self.swaps.answered(answer.exchange, now, mixed=True)
         self.coding.review(sender, self.swaps.link(sender), self.swaps.pace, now)
         for i, piece in pieces:
@@ -248,16 +247,12 @@ class Swapper(Carrier):
         self.swaps.link(sender).received += payload.nbytes if payload is not None else 0
         self.activity.met(sender, answer.pulse)
 
-    def _declined(self, sender: str, opened: Opened, mixed: list[Block], unknown: list[Block]) -> None:
-        """Of what was asked; and the partner may not know what some were changes to, or have no room to remember it."""
-        for block in self.shards.blocks[opened.first : opened.first + opened.count]:
-            if block not in mixed or block in unknown:
-                self.coding.told.declined(sender, opened.exchange, block.index, block in unknown)
-
-    def _named(self, opened: Opened, bits: int) -> list[Block]:
-        if not 0 <= bits < 1 << opened.count:
-            raise WireError("blocks", f"{bits:#x} names blocks that were not asked about")
-        return [b for b in self.shards.blocks[opened.first : opened.first + opened.count] if bits >> b.index - opened.first & 1]
+    def _accepted(self, opened: Opened, answer: Answer) -> list[Block]:
+        for bits in (answer.accepted, answer.unknown):
+            if not 0 <= bits < 1 << opened.count:
+                raise WireError("blocks", f"{bits:#x} names blocks that were not asked about")
+        blocks = self.shards.blocks[opened.first : opened.first + opened.count]
+        return [b for b in blocks if answer.accepted >> b.index - opened.first & 1]
 
     def _tell_receipts(self, now: float) -> None:
         """Receipts ride on requests; what found none within `settle_after` travels alone."""
