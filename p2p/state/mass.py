@@ -85,6 +85,10 @@ class Mass(Shards):
         super().retake()
         self.weights = [1.0] * len(self.blocks)
 
+    def _agree(self, block: Block) -> None:
+        assert self._last is not None, "mass is live"
+        self._last.piece(block).copy_(self._copy.piece(block))
+
     # --- any thread ----------------------------------------------------------------------------------------
 
     def set_block(self, index: int, data: Tensor, codec: Codec, step: int) -> None:

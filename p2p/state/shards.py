@@ -76,6 +76,7 @@ class Shards:
         self._rounds = 0
         self._locks = [threading.Lock() for _ in self.blocks]
         self._touched = [False] * len(self.blocks)
+        self._agreed = [False] * len(self.blocks)  # the copy still is what model and copy agreed on, and `last` not written
         self._stamps = [0] * len(self.blocks)  # of integer blocks: their owner's step
         self._missing = set(range(len(self.blocks)))  # not yet received by a joiner
         self._norms = [0.0] * len(self.blocks)  # as last staged
@@ -118,6 +119,7 @@ class Shards:
 
     def _meet(self, block: Block, step: int) -> tuple[str, ...]:
         assert self._last is not None, "meet is for live shards"
+        self._part(block)
         copy, last, touched = self._copy.piece(block), self._last.piece(block), self._touched[block.index]
         if not touched and block.kind is not Kind.NEWEST and last.dtype == copy.dtype:
             return self._follow(block, last)
@@ -202,6 +204,7 @@ class Shards:
         """
         block = self.blocks[index]
         with self._locks[index]:
+            self._part(block)
             own = self._copy.piece(block)
             theirs_room = self._scratch(0, own)
             theirs = decode_over(codec, data, theirs_room, own)
@@ -234,6 +237,7 @@ class Shards:
         """
         block = self.blocks[index]
         with self._locks[index]:
+            self._part(block)
             own = self._copy.piece(block)
             theirs = decode_over(codec, data, self._scratch(0, own))
             norm = squared_norm(theirs)
@@ -290,10 +294,19 @@ class Shards:
         for block in self.blocks:
             with self._locks[block.index]:
                 self._flat.write(block, self._copy.segments(block))
-                if self._last is not None:
-                    self._last.piece(block).copy_(self._copy.piece(block))
+                self._agree(block)
                 self._touched[block.index] = False
         self._flat.flush()
+
+    def _agree(self, block: Block) -> None:
+        """Model and copy hold one value; to write it to `last`, into fresh pages, can wait until one of them changes."""
+        self._agreed[block.index] = True
+
+    def _part(self, block: Block) -> None:
+        """Model or copy is about to change; under the block's lock."""
+        if self._agreed[block.index] and self._last is not None:
+            self._last.piece(block).copy_(self._copy.piece(block))
+            self._agreed[block.index] = False
 
     def snapshot(self) -> Snapshot:
         """Any thread: a copy of the gossip copy (or of what was last published), still to be filled by `advance`."""

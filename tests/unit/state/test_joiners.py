@@ -89,3 +89,34 @@ def test_swaps_during_the_download_reach_the_model(shards_of: Make) -> None:
     shards.settle(0, torch.tensor([-1.0, 0.0]).view(torch.uint8), RAW, 0.5, 1)
     shards.apply()
     assert model.tolist() == [2.0, 1.0]
+
+
+def swap_one(shards: Shards, how: str) -> None:
+    if how == "answers":
+        shards.answer(0, torch.full((8,), 5.0).view(torch.uint8), RAW, 0.5, torch.empty(32, dtype=torch.uint8), 1)
+    elif how == "settles":
+        shards.settle(0, torch.full((8,), -2.0).view(torch.uint8), RAW, 0.5, 1)
+
+
+@pytest.mark.parametrize("update", [0.25, float("nan")])
+@pytest.mark.parametrize("how", ["answers", "settles", "rests"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_after_it_a_joiner_meets_as_who_was_there_all_the_time(
+    shards_of: Make, dtype: torch.dtype, how: str, update: float
+) -> None:
+    values = torch.arange(8, dtype=dtype)
+    models = [values.clone(), torch.zeros(8, dtype=dtype)]
+    there, joined = (shards_of(model) for model in models)
+    there.meet(1)
+    joined.set_block(0, values.float().view(torch.uint8), RAW, 1)
+    joined.apply()
+    for shards, model in ((there, models[0]), (joined, models[1])):
+        swap_one(shards, how)
+        model += update
+        shards.meet(2)
+        model.copy_(torch.full((8,), 3.0))
+        shards.meet(3)
+    copies = [torch.empty(8), torch.empty(8)]
+    for shards, copy in ((there, copies[0]), (joined, copies[1])):
+        shards.read(shards.blocks[0], copy)
+    assert torch.equal(*models) and torch.equal(*copies)
