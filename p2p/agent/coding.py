@@ -2,7 +2,8 @@
 
 A rule is `auto`, the name of a codec, or a codec per pair of sites: `auto,eu:us=low-rank:1`; and any of these by steps:
 `int4/int8@1000` is coarse at first, finer from step 1000 on. `auto` takes the mildest codec with which the link carries the
-whole state within STALENESS steps: none on a fat link. Whoever receives goes by what the header says.
+whole state within STALENESS steps: none on a fat link. `parameters:int8` leaves the optimizer's moments out. Whoever receives
+goes by what the header says.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from optim import Kind
 from optim.codec import BFLOAT16, RAW, Codec, Form, Projection, fits, make
 from p2p.agent.links import Link
 from p2p.agent.replicas import FOUNDING, Heard, Told
@@ -22,6 +24,9 @@ from p2p.state.layout import Block
 from topology import SpecError
 
 AUTO = "auto"
+ONLY = "parameters:"
+"""Before a name: what optimizers keep of each parameter does not cross the link."""
+MOMENTS = frozenset({Kind.SIGNED, Kind.MOMENTS})
 LADDER = tuple(map(make, ("raw", "bfloat16", "int8", "random-k:10", "low-rank:1")))
 """What `auto` chooses from, mildest first."""
 STALENESS = 3.0
@@ -87,8 +92,8 @@ def _at(steps: Steps, step: int) -> str:
 
 def _check(name: str) -> None:
     try:
-        if name != AUTO:
-            make(name)
+        if name.removeprefix(ONLY) != AUTO:
+            make(name.removeprefix(ONLY))
     except SpecError as error:
         raise ConfigError(str(error)) from None
 
@@ -97,6 +102,7 @@ def _check(name: str) -> None:
 class _Choice:
     codec: Codec
     auto: bool
+    only: bool  # parameters
     looked: float = 0.0
 
 
@@ -140,6 +146,12 @@ class Coding:
         choice = self._choices.get(partner)
         return choice.codec if choice is not None else RAW
 
+    def free(self, partner: str, index: int) -> bool:
+        """Whether a block may go to this partner now: it crosses the link, and it is known what the partner holds of it."""
+        choice = self._choices.get(partner)
+        crosses = choice is None or not choice.only or self._blocks[index].kind not in MOMENTS
+        return crosses and self.told.free(partner, index)
+
     def of(self, partner: str, blocks: Sequence[Block]) -> tuple[Codec, list[Tensor], bool]:
         """For blocks of one kind: the codec, what the pieces are changes from, and whether the partner shall remember them.
 
@@ -165,9 +177,9 @@ class Coding:
             return
         choice.looked = now
         at = LADDER.index(choice.codec)
-        if at and self._seconds(LADDER[at - 1], link) <= MILDER * STALENESS * pace:
+        if at and self._seconds(LADDER[at - 1], choice, link) <= MILDER * STALENESS * pace:
             choice.codec = LADDER[at - 1]
-        while self._seconds(choice.codec, link) > STALENESS * pace and choice.codec is not LADDER[-1]:
+        while self._seconds(choice.codec, choice, link) > STALENESS * pace and choice.codec is not LADDER[-1]:
             choice.codec = LADDER[LADDER.index(choice.codec) + 1]
 
     def begin(self, partner: str, exchange: int, codec: Codec, pieces: Iterable[tuple[int, Tensor]]) -> None:
@@ -186,14 +198,17 @@ class Coding:
 
     def _choice(self, partner: str, there: str) -> _Choice:
         name = self._rule.name(self._here, there, self._step)
-        before = self._choices.get(partner)
-        if name == AUTO:
-            return before if before is not None and before.auto else _Choice(LADDER[0], auto=True)
-        return _Choice(make(name), auto=False)
+        before, only = self._choices.get(partner), name.startswith(ONLY)
+        if name.removeprefix(ONLY) == AUTO:
+            return (
+                before if before is not None and (before.auto, before.only) == (True, only) else _Choice(LADDER[0], True, only)
+            )
+        return _Choice(make(name.removeprefix(ONLY)), False, only)
 
-    def _seconds(self, codec: Codec, link: Link) -> float:
-        """In which the link carries everything."""
-        return sum(self._table(codec)) / link.bandwidth
+    def _seconds(self, codec: Codec, choice: _Choice, link: Link) -> float:
+        """In which the link carries everything that crosses it."""
+        sizes = zip(self._table(codec), self._blocks, strict=True)
+        return sum(size for size, block in sizes if not choice.only or block.kind not in MOMENTS) / link.bandwidth
 
     def _table(self, codec: Codec) -> tuple[int, ...]:
         if codec.name not in self._sizes:
@@ -216,7 +231,8 @@ class Pushing:
         """Raises ConfigError for a rule that swaps alone can take."""
         parsed = Rule.parse(rule)
         names = [name for _, name in parsed.everywhere]
-        if parsed.between or AUTO in names or any(make(name).form is not Form.VALUES for name in names):
+        special = parsed.between or AUTO in names or any(name.startswith(ONLY) for name in names)
+        if special or any(make(name).form is not Form.VALUES for name in names):
             raise ConfigError(f"codec {rule}: pushes take codecs for values: raw, float32, float16, bfloat16 or int8")
         self._steps = parsed.everywhere
 

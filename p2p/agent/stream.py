@@ -47,15 +47,15 @@ class Stream:
     def next(self, partner: str, span: int, limit: int, now: float, free: Callable[[int], bool] = lambda i: True) -> int | None:
         """The first block of the most urgent stretch that is owed to the partner: of so many blocks as a message takes.
 
-        None where there is none that is `free` and not held; and the partner is behind no more, where nothing is owed.
+        None where there is none that is not held; and the partner is behind no more, where nothing is owed that is `free`.
         """
-        owed = [(i, block) for i, block in enumerate(self._blocks) if block.debts.get(partner, 0.0) > 0]
+        owed = [(i, block) for i, block in enumerate(self._blocks) if block.debts.get(partner, 0.0) > 0 and free(i)]
         if not owed:
             self.behind.pop(partner, None)
         stretches = defaultdict[int, float](float)
         first = dict[int, int]()
         for i, block in owed:
-            if block.held < limit and free(i):
+            if block.held < limit:
                 stretches[i // span] = max(stretches[i // span], self._urgency(partner, i, now))
                 first.setdefault(i // span, i)
         if not first:

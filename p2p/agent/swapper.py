@@ -60,7 +60,7 @@ class Swapper(Carrier):
         self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], config, self._row, first_id)
         self.swaps.spread = algorithm.spread
         self.swaps.size = self.coding.nbytes
-        self.swaps.free = self.coding.told.free
+        self.swaps.free = self.coding.free
         self.swaps.limits = post if post.limited else None
         self._algorithm = algorithm
         self.links = self.swaps.links

@@ -207,6 +207,19 @@ def test_through_trouble_what_both_hold_is_the_same(codec: str) -> None:
     assert len(same) > 40 and all(same)
 
 
+def test_moments_that_do_not_cross_hold_up_nothing() -> None:
+    """Neither where links keep up, nor where they are behind and everything owed goes by the stream."""
+    for credit in (4096, 64):
+        config = replace(CONFIG, codec="parameters:raw", credit_start=credit, credit_max=credit)
+        world = SwapWorld([sources(i) for i in range(3)], config=config)
+        world.pace(1.0)
+        world.run(60.0)
+        kinds = Counter(Kind(message.shard.kind) for _, _, _, message in world.log if isinstance(message, Ask))
+        assert kinds[Kind.SIGNED] == 0 and min(kinds[Kind.PARAMETER], kinds[Kind.NONNEGATIVE]) > 40
+        copies = torch.stack([world.copy(node, Kind.PARAMETER) for node in world.nodes])
+        assert float(copies.std(0).max()) < 0.05
+
+
 def test_what_may_not_be_negative_never_passes_through_changes() -> None:
     world = SwapWorld([sources(i) for i in range(3)], config=replace(CONFIG, codec="sign"))
     world.pace(1.0)

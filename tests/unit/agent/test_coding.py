@@ -52,7 +52,7 @@ def test_a_rule_goes_by_sites(rule: str, inside: str, across: str, elsewhere: st
 
 
 NO_RULES = ["int9", "eu=int8", "a:b:c=int8", "eu:us=", "top-k:1", "random-k:1", "int8/int4", "int8@5", "int4/int8@0"]
-NO_RULES += ["int4/int8@9/raw@9", "int4/int8@-1", "int4/@7"]
+NO_RULES += ["int4/int8@9/raw@9", "int4/int8@-1", "int4/@7", "parameters:", "parameters:parameters:int8"]
 
 
 @pytest.mark.parametrize("rule", NO_RULES)
@@ -61,7 +61,7 @@ def test_what_is_no_rule_is_refused(rule: str) -> None:
         Rule.parse(rule)
 
 
-@pytest.mark.parametrize("rule", ["auto", "random-k:100", "int8,eu:us=int8", "int8/sign@9"])
+@pytest.mark.parametrize("rule", ["auto", "random-k:100", "int8,eu:us=int8", "int8/sign@9", "parameters:int8"])
 def test_pushes_take_codecs_for_values(rule: str) -> None:
     with pytest.raises(ConfigError, match="pushes"):
         Pushing(rule)
@@ -98,6 +98,20 @@ def test_auto_takes_the_mildest_that_carries_everything_in_three_steps(bandwidth
     made.review("b", link(bandwidth), 0.1, 10.0)
     assert made.wanted("b").name == expected
     assert made.wanted("a") is RAW, "each link by itself"
+
+
+def test_moments_stay_where_parameters_alone_cross() -> None:
+    entries = [Entry(name, kind, (MODEL // 4,), torch.float32, "") for name, kind in
+               (("w", Kind.PARAMETER), ("m", Kind.SIGNED), ("b", Kind.BUFFER))]  # fmt: skip
+    grid = lay_out(entries, 256 * 1024)[1]
+    made = Coding(grid, ExchangeConfig(codec="auto,eu:us=parameters:auto"))
+    made.seat("eu", {"a": "eu", "b": "us"})
+    crossing = {partner: {block.kind for block in grid if made.free(partner, block.index)} for partner in "ab"}
+    assert crossing["a"] == {Kind.PARAMETER, Kind.SIGNED, Kind.BUFFER}
+    assert crossing["b"] == {Kind.PARAMETER, Kind.BUFFER}
+    for partner in "ab":
+        made.review(partner, link(30e6), 0.1, 10.0)
+    assert [made.wanted(partner).name for partner in "ab"] == ["bfloat16", "raw"], "12 MB and 8 MB in 0.3 s"
 
 
 def test_auto_goes_back_a_rung_at_a_time_and_only_when_there_is_room_to_spare() -> None:
