@@ -93,6 +93,8 @@ class Algorithm:
     """Made for SGD without momentum of its own."""
     partial: ClassVar[bool] = False
     """It may leave parameters out: those of further optimizers, and all while gradients are scaled."""
+    whole: ClassVar[bool] = False
+    """Parts are made of whole tensors; else of blocks, which are more even."""
     corrects: ClassVar[tuple[str, ...]] = ()
     """Vectors whose sum over the members must be 0: they begin anew, all in the same round, when the view has changed."""
     judges: ClassVar[bool] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from optim.algorithm import Step
 from optim.gossip import Gossip, Local
@@ -20,6 +20,8 @@ class BlockCyclic(Gossip):
     Cyclic block coordinate descent (Beck and Tetruashvili, 2013) on each node: x_k <- W (x - lr g)_k. A step sends a part of
     the model only; to compute no more than that part's gradient is up to the training loop.
     """
+
+    whole: ClassVar[bool] = True
 
     momentum: Literal["shared", "tracked", "local"] = "shared"
     groups: int = 4
@@ -49,7 +51,7 @@ class BlockCyclic(Gossip):
 @register("dreamddp")
 @dataclass(frozen=True)
 class DreamDDP(Local):
-    """Local SGD of which every step exchanges a `period`-th part, each tensor once a period, while the next step computes.
+    """Local SGD of which every step exchanges a `period`-th part, each block once a period, while the next step computes.
 
     Tang et al., "DreamDDP" (2025): as many bytes as `local` sends at once, but in even parts that hide behind computation. A
     part counts as the change that mixing made to the state as published, a step ago.

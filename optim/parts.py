@@ -1,4 +1,4 @@
-"""Parts of a model that are exchanged in turn, one in each round: runs of consecutive tensors, about equally large."""
+"""Parts that are exchanged in turn, one in each round: runs of consecutive tensors or blocks, about equally large."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def cut(sizes: Sequence[int], parts: int) -> list[int]:
-    """Each tensor's part, in order: that in which its middle lies. Tensors are never cut, so a large one makes a large part."""
+    """Each one's part, in order: that in which its middle lies. None is cut, so a large one makes a large part."""
     total, before, found = sum(sizes), 0, []
     for size in sizes:
         found.append(min(parts - 1, parts * (2 * before + size) // (2 * total)))

@@ -56,7 +56,8 @@ class SelSync(Async):
 class Layerwise(Async):
     """Where `async:period` swaps the whole model every `period` steps, this swaps a part of it in each of them.
 
-    A link carries as many bytes, but evenly; blocks follow each other in the order of the model's tensors.
+    A link carries as many bytes, but evenly: at first blocks follow each other through the period; once the links have shown
+    their rates, each has its step, in which it leaves as soon as trainer and agent have met (`optim.schedule`).
     """
 
     period: int = 5

@@ -24,11 +24,13 @@ from p2p.agent.links import Link
 from p2p.agent.round_robin import Block, Row
 from p2p.agent.stream import Stream
 from p2p.agent.swap import Limits, Open, Opened, Repeat, Tally, Verdict
+from p2p.agent.turns import turns
 from p2p.config import ExchangeConfig
 
 FULL = 0.01  # seconds before a connection without room is tried again
 RECEIPTS = 1024  # that one message carries
 BESIDE = 1 / 8  # of a joiner's blocks that came, so many bytes are swapped while the others come: the download goes first
+MATERIAL = 1.25  # by which factor what a link carries in a step has changed before turns are dealt anew
 EASE = (1 / 8, 1 / 2)  # a joiner's weight limit, at first and in the end
 
 
@@ -50,7 +52,10 @@ class Swaps:
         self.pace = 0.0  # neighbourhood step time, seconds; 0: nothing is due yet
         self.period = 1  # steps between two own swaps of a block
         self.silent = False  # nothing new is asked for, while others are answered
-        self.spread = False  # blocks become due one after another over a period
+        self.spread = False  # blocks become due one after another over a period, or have turns
+        self._spaced = False  # once they do
+        self._turns: list[int] = []  # of each block, once the links have shown their rates: its step of the period
+        self._dealt = 0, 0.0  # the period and the bytes a step that they were dealt for
         self.eager = False  # no local updates any more: as fast as swaps go
         self.ramp = 0  # rounds over which a joiner's weight limit rises; 0 for none
         self.closing = False
@@ -139,8 +144,8 @@ class Swaps:
         repeats = self._repeats(now)
         if not self.running:
             return list(repeats)
-        if self.spread:
-            self._spread(now)
+        if self.spread and not self._spaced:
+            self._space(now)
         return [*repeats, *self._open_owed(now), *self._open_due(now)]
 
     @property
@@ -170,8 +175,7 @@ class Swaps:
             block = self.blocks[i]
             block.due = now
             block.debts[opened.partner] = block.debts.get(opened.partner, 0.0) + 1
-        self._due = [(self.blocks[i].due, i) for _, i in self._due]
-        heapq.heapify(self._due)
+        self._sort_due()
 
     def withdrawn(self, exchange: int) -> Opened:
         """It could not be staged, so nothing was sent: the blocks are due again in their time."""
@@ -179,6 +183,23 @@ class Swaps:
         for block in self.blocks[opened.first : opened.first + opened.count]:
             block.swaps -= 1
         return opened
+
+    def stepped(self, step: int, now: float) -> None:
+        """The trainer and the agent have met. Where blocks are spread, those whose turn it is are due, fresh as they are.
+
+        Turns are dealt anew where a link carries much more or less in a step than when they were dealt.
+        """
+        rates = [link.bandwidth for link in self.links.values() if link.rates]
+        if not self.spread or not self.running or not rates:
+            return
+        carried, (period, before) = median(rates) * self.pace, self._dealt
+        if period != self.period or not before / MATERIAL < carried < before * MATERIAL:
+            self._turns = turns([block.nbytes for block in self.blocks], carried, self.period)
+            self._dealt = self.period, carried
+        for block, turn in zip(self.blocks, self._turns, strict=True):
+            if turn == step % self.period and block.due < now + self.interval:
+                block.due = min(block.due, now)
+        self._sort_due()
 
     def asking(self, partner: str, exchange: int) -> Opened | None:
         """The own swap that is open under this id with this partner; None where nobody waits for an answer."""
@@ -313,13 +334,18 @@ class Swaps:
             self._budget -= block.nbytes
             yield i, partner
 
-    def _spread(self, now: float) -> None:
+    def _space(self, now: float) -> None:
         """Once: from here on each block comes a period after its last swap, so the order stays."""
-        self.spread, total, before = False, sum(block.nbytes for block in self.blocks), 0
+        self._spaced, total, before = True, sum(block.nbytes for block in self.blocks), 0
         for block in self.blocks:
             block.due = now + self.interval * before / total
             before += block.nbytes
         self._due = [(block.due, i) for i, block in enumerate(self.blocks)]
+
+    def _sort_due(self) -> None:
+        """Some blocks are due at another time."""
+        self._due = [(self.blocks[i].due, i) for _, i in self._due]
+        heapq.heapify(self._due)
 
     def _pop_due(self, now: float) -> Iterator[int]:
         self._wake_waiting()
@@ -422,8 +448,8 @@ class Swaps:
         return opened
 
     def _schedule(self, i: int, now: float) -> None:
-        """The block is due again one interval from now."""
-        self.blocks[i].due = now + self.interval
+        """The block is due again one interval from now; where it has turns, unless its turn comes first."""
+        self.blocks[i].due = now + self.interval + (self.pace / 2 if self._turns else 0.0)
         heapq.heappush(self._due, (self.blocks[i].due, i))
 
     def _close(self, exchange: int, receipt: float | None = None) -> Open:

@@ -77,7 +77,7 @@ class Pusher(Carrier):
             config.exchange,
             replace(config.deadline, enabled=config.deadline.enabled and algorithm.deadline == "adaptive"),
             first_id,
-            members(shards.sources, shards.blocks, algorithm.parts),
+            members(shards.sources, shards.blocks, algorithm.parts, algorithm.whole),
         )
         self.links = self.rounds.links
         self._seat: Seat | None = None

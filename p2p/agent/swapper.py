@@ -130,6 +130,7 @@ class Swapper(Carrier):
         self.swaps.period = self._algorithm.interval(step)
         self.swaps.silent = self.silent
         self.coding.stepped(step)
+        self.swaps.stepped(step, now)
 
     def seat(self, seat: Seat, now: float) -> None:
         """The view changed."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from p2p.config import LAN, ExchangeConfig
 from p2p.net.physics import Line, Underlay
 from p2p.sim.compute import Paced
 from p2p.sim.swarm import SimulatedSwarm
-from p2p.sim.workloads import Quadratics
+from p2p.sim.workloads import Averaging, Quadratics
 
 STEP = 0.2
 
@@ -48,3 +51,25 @@ def test_overlapped_rounds_all_count() -> None:
     assert not any(report.skipped for node in swarm.nodes for report in node.reports)
     assert swarm.nodes[0].agent.exchange is not None
     assert swarm.nodes[0].agent.exchange.round >= 28  # counted from 0
+
+
+def waited(algorithm: str) -> float:
+    """Seconds of all steps together, with vectors that take 2.5 steps on a line, whole."""
+    work = Averaging(size=1000)
+    line = Line(bandwidth=8 * work.size / (2.5 * STEP))
+    swarm = SimulatedSwarm(
+        4,
+        algorithm=algorithm,
+        workload=work,
+        compute=Paced(mean=STEP),
+        underlay=Underlay(access=line),
+        config=replace(LAN, exchange=ExchangeConfig(block_bytes=400, message_bytes=800)),
+    ).run(steps=30)
+    return sum(report.wait for node in swarm.nodes for report in node.reports[10:])
+
+
+def test_parts_hide_what_a_burst_waits_for() -> None:
+    burst = waited("local:period=5")
+    assert burst > 4 * 4 * 2 * STEP, "the line is that thin"
+    assert waited("dreamddp:period=5") <= 0.2 * burst
+    assert waited("layerwise:period=5") == 0.0

@@ -95,6 +95,41 @@ def test_a_period_stretches_the_interval() -> None:
     assert (opened(swaps, 5.9), swaps.wake) == ([], 6.0)
 
 
+def layered() -> Swaps:
+    """Four blocks, asked for one in each step of a period of 4 s, over a link that has shown its rate."""
+    swaps = machine(4, message_bytes=100)
+    swaps.spread, swaps.period = True, 4
+    now = 0.0
+    while now < 8.0:
+        for swap in opened(swaps, now):
+            answer(swaps, swap, now + 0.1)
+        now += 0.25
+    return swaps
+
+
+def test_blocks_have_their_turns_at_meets_once_a_period_each() -> None:
+    swaps, asked = layered(), list[tuple[float, int]]()
+    for step in range(9, 29):
+        swaps.stepped(step, float(step))
+        for swap in opened(swaps, float(step)):
+            asked += [(step, i) for i in range(swap.first, swap.first + swap.count)]
+            answer(swaps, swap, step + 0.1)
+    later = [(step, i) for step, i in asked if step >= 13]
+    assert len(later) == 16 and {step for step, _ in later} == set(range(13, 29)), "one in each step"
+    assert [i for _, i in later[:4]] == [i for _, i in later[4:8]] == [i for _, i in later[12:]]
+    assert sorted(i for _, i in later[:4]) == [0, 1, 2, 3]
+
+
+def test_a_trainer_that_stalls_stops_no_blocks_that_have_turns() -> None:
+    swaps, asked = layered(), list[int]()
+    swaps.stepped(9, 9.0)
+    for quarter in range(36, 56):
+        for swap in opened(swaps, quarter / 4):
+            asked += range(swap.first, swap.first + swap.count)
+            answer(swaps, swap, quarter / 4 + 0.1)
+    assert set(asked) == {0, 1, 2, 3}
+
+
 def test_eager_blocks_are_due_as_soon_as_the_last_swap_could_be_back() -> None:
     swaps, now = practised(0.25)
     swaps.eager = True

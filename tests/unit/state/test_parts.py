@@ -43,7 +43,15 @@ def test_a_part_has_its_tensors_moments_and_every_part_the_buffers() -> None:
     shards = method.shards(block_bytes=128)
     names = [
         {shards.sources[s.tensor].name for i in part for s in shards.blocks[i].segments}
-        for part in members(shards.sources, shards.blocks, 2)
+        for part in members(shards.sources, shards.blocks, 2, whole=True)
     ]
     buffers = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
     assert names == [buffers | {f"{i}.weight", f"optimizer.{i}.weight.momentum_buffer"} for i in (0, 2)]
+
+
+def test_parts_of_blocks_cut_every_run_evenly() -> None:
+    model = nn.Linear(16, 16, bias=False)
+    method = Method(optim.make("dreamddp:period=4"), model, [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)])
+    shards = method.shards(block_bytes=128)
+    found = members(shards.sources, shards.blocks, 4, whole=False)
+    assert found == [[2 * part, 2 * part + 1, 8 + 2 * part, 9 + 2 * part] for part in range(4)]

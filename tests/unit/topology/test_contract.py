@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from topology import FALLBACK, Member, Mixing, Topology, TopologyError, TopologyRefused, canonical, fitting, make
+from topology.measure import is_tree
 from topology.mixing import Row
 
 
@@ -55,6 +56,19 @@ def test_undeclared_properties_are_measured() -> None:
     assert (properties.period, properties.static, properties.directed) == (2, False, True)
     assert not properties.mean_preserving
     assert not properties.finite_time
+
+
+@pytest.mark.parametrize(
+    ("edges", "tree"),
+    [
+        ([(0, 1), (1, 2), (1, 3)], True),
+        ([(0, 1), (1, 2), (2, 3), (3, 0)], False),
+        ([(0, 1), (1, 2), (2, 0)], False),  # as many edges as a tree has, but 3 is alone
+    ],
+)
+def test_a_tree_is_told_from_what_is_none(edges: list[tuple[int, int]], tree: bool) -> None:
+    assert is_tree(Mixing.undirected(4, edges)) is tree
+    assert not is_tree(Mixing.directed(4, dict.fromkeys(edges, 0.25)))
 
 
 DIALERS = tuple(Member(f"{i}", dial_only=i in (0, 1, 3, 4)) for i in range(6))
