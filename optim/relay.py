@@ -9,7 +9,7 @@ does not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from optim.registry import register
 from optim.synchronous import Synchronous
@@ -21,10 +21,13 @@ from topology import SpecError
 class RelaySum(Synchronous):
     """What travels is the mean m / c, with c / n as its weight; the topology's weights don't count.
 
-    While the topology can't take the view, its stand-in is no tree, and rounds are those of `gossip`.
+    While the topology can't take the view, its stand-in is no tree, and rounds are those of `gossip`. Moments stay local, as
+    published: what comes from afar is some rounds old, and old momentum overshoots.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"tree"})
+
+    momentum: Literal["shared", "local"] = "local"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,7 +12,7 @@ class Looks:
 
     def __init__(self) -> None:
         self.exchange = SimpleNamespace(mean_round=0.0)
-        algorithm = SimpleNamespace(interval=lambda step: 1)
+        algorithm = SimpleNamespace(interval=lambda step: 1, parts=1)
         self.agent = SimpleNamespace(
             step_count=0, view=("a", "b"), exchange=self.exchange, task=SimpleNamespace(algorithm=algorithm)
         )
