@@ -105,7 +105,7 @@ class Algorithm:
     switch: int = 0
     ema: float = 0.0
 
-    clip: ClassVar[float] = 0.0
+    clip = 0.0  # no annotation: a parameter of those that declare it as one
     """A difference beyond so many times the median of the partners' counts less; 0: none does."""
 
     def __post_init__(self) -> None:

@@ -38,7 +38,7 @@ class Async(WithMomentum):
     spread: ClassVar[bool] = False
     """Blocks are due one after another over the period, not all at once."""
 
-    clip: float = 3.0  # type: ignore[misc]  # a parameter here
+    clip: float = 3.0
 
     def before(self, s: Step) -> None:
         """The momentum for the measured staleness, where a target is set."""

@@ -41,7 +41,7 @@ class Synchronous(Algorithm):
     needs: ClassVar[frozenset[str]] = frozenset({"doubly_stochastic"})
 
     deadline: Literal["adaptive", "off"] = "adaptive"
-    clip: float = 3.0  # type: ignore[misc]  # a parameter here
+    clip: float = 3.0
     robust: Name = "none"
     bad: int = 1
 

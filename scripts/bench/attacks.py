@@ -136,7 +136,7 @@ def lying_swaps(swapper: Swapper, swarm: Liars) -> None:
         partner[0] = sender
         mix(sender, *rest)
 
-    def lying_stage(first: int, count: int, codec: Any, out: Tensor) -> tuple[str, ...]:
+    def lying_stage(first: int, count: int, codec: Any, out: Tensor, *rest: Any) -> tuple[str, ...]:
         stage(first, count, codec, out)
         for block, piece in zip(shards.blocks[first : first + count], shards.split(out, first, count, codec), strict=True):
             if block.kind.linear:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
-MODULES = ("harness", "venvs", "exchange", "report")
+MODULES = ("harness", "venvs", "exchange", "report", "attacks")
 ECHO = "import sys, json\nprint('1', flush=True)\nfor line in sys.stdin: print(json.dumps(line.strip()), flush=True)"
 
 
@@ -68,3 +68,13 @@ def test_the_page_has_every_table(bench: dict[str, ModuleType], tmp_path: Path) 
     (tmp_path / "x.json").write_text(f'{{{head}, "tables": [{table}]}}')
     page = bench["report"].page(tmp_path)
     assert "| way | ms |\n| --- | ---: |\n| a\\|b | 1.0 |" in page and "`python x.py` (nodes 2)" in page
+
+
+@pytest.mark.parametrize("rule", ["async", "gossip"])
+def test_the_gate_is_what_bears_gross_values(bench: dict[str, ModuleType], rule: str) -> None:
+    clean, borne, believed = (
+        bench["attacks"].accuracies(rule, "clean", "shuffled", 8, 0)[1],
+        bench["attacks"].accuracies(rule, "1e8", "shuffled", 8, 0)[1],
+        bench["attacks"].accuracies(f"{rule}:clip=0", "1e8", "shuffled", 8, 0)[1],
+    )
+    assert abs(borne - clean) < 0.1 < clean - believed

@@ -56,7 +56,9 @@ def test_what_they_cost(spec: str, payloads: int, vectors: int) -> None:
     assert (algorithm.payloads, sum(not vector.scalar for vector in algorithm.vectors())) == (payloads, vectors)
 
 
-@pytest.mark.parametrize("spec", ["gossip:period=4,switch=100", "async:partners=random,target=0.9", "slowmo:alpha=0.5"])
+@pytest.mark.parametrize(
+    "spec", ["gossip:period=4,switch=100", "async:partners=random,target=0.9", "slowmo:alpha=0.5", "gossip:clip=0"]
+)
 def test_specs_come_back(spec: str) -> None:
     assert optim.make(optim.spec_of(optim.make(spec))) == optim.make(spec)
 
