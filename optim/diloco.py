@@ -56,8 +56,10 @@ class PALSGD(DiLoCo):
     The paper draws these steps with probability 1 / `pull`; here they are evenly spaced, so that a run repeats.
     """
 
+    rate: float = 1.4  # twice DiLoCo's: a period that is pulled back moves about half as far
+    mu: float = 0.6
     pull: int = 4
-    kappa: float = 0.2
+    kappa: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,8 +21,8 @@ class SlowMo(Synchronous):
     """`beta` is the slow momentum, `alpha` the slow rate."""
 
     period: int = 8
-    beta: float = 0.6
-    alpha: float = 1.0
+    beta: float = 0.2  # with momentum in the inner steps, more than that swings
+    alpha: float = 1.2
 
     def vectors(self) -> tuple[Vector, ...]:
         """u, and x_0, where the period began."""

@@ -38,11 +38,12 @@ ENTRANCES = 3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How good the swarm was at one moment: the score of the mean model, and the mean of the nodes' scores."""
+    """How good the swarm was at one moment: the mean model's score, the mean of the nodes' scores, how far they were apart."""
 
     time: float
     average: float
     nodes: float
+    distance: float
 
 
 class SimulatedSwarm:
@@ -217,7 +218,7 @@ class SimulatedSwarm:
         work, average = self.setting.workload, self.setting.workload.model(0)
         nn.utils.vector_to_parameters(self.vectors().mean(0), average.parameters())
         scores = [work.score(node.model) for node in self.living]
-        return Sample(self._loop.time(), work.score(average), sum(scores) / len(scores))
+        return Sample(self._loop.time(), work.score(average), sum(scores) / len(scores), self.distance())
 
     def reached(self, score: float) -> float | None:
         """When the mean model was first seen at this score."""

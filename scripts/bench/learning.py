@@ -7,8 +7,8 @@
 A step computes for 150 ms (10 % variation), and on node 0 five times as long in the second table. The model counts as 100 MB;
 each node has a line of `--bandwidth` and 1 ms. All-reduce is synchronous: the slowest node's computation, then a ring that
 moves 2 (n - 1) / n models over each line. Printed per row, as medians over the seeds: virtual seconds and steps until the
-average model is at 0.95, the accuracy of the average and the mean of the nodes' at the end, and megabytes sent per node and
-step. Runs go to as many processes as there are cores.
+average model is at 0.95, the accuracy of the average and the mean of the nodes' at the end, megabytes sent per node and step,
+and how far the models are apart (root mean square, over all seconds). Runs go to as many processes as there are cores.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ METHODS = (
     Method("RelaySum, plain", "relay-sum", "binary-tree", momentum=0.0, lr=0.5),
     Method("gossip on the same tree, plain", "gossip", "binary-tree", momentum=0.0, lr=0.5),
     Method("block-cyclic, 4", "block-cyclic"),
+    Method("local SGD, every 8, own momentum", "local:momentum=local", "complete"),
+    Method("SlowMo, every 8, own momentum", "slowmo:momentum=local", "complete"),
     Method("SlowMo, every 8", "slowmo", "complete"),
     Method("DiLoCo, every 8", "diloco", "complete"),
     Method("PALSGD, every 8", "palsgd", "complete"),
@@ -113,6 +115,7 @@ class Outcome:
     average: float
     nodes: float
     megabytes: float  # per node and step
+    distance: float = 0.0  # of the nodes to their mean, over the run
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,8 @@ def simulated(method: Method, world: World, seed: int) -> Outcome:
     steps = statistics.median(node.steps for node in swarm.nodes)
     sent = sum(report.sent for node in swarm.nodes for report in node.reports) / sum(node.steps for node in swarm.nodes)
     until = math.inf if reached is None else reached
-    return Outcome(until, steps * until / world.seconds, last.average, last.nodes, sent * MODEL / size / 1e6)
+    apart = statistics.fmean(sample.distance for sample in swarm.samples)
+    return Outcome(until, steps * until / world.seconds, last.average, last.nodes, sent * MODEL / size / 1e6, apart)
 
 
 def scaled(scale: float, block: int) -> ExchangeConfig:
@@ -211,13 +215,13 @@ def line(method: Method, runs: Sequence[Outcome]) -> str:
     middle = {field.name: statistics.median(getattr(run, field.name) for run in runs) for field in fields(Outcome)}
     return (
         f"{method.name:34} {middle['seconds']:8.1f} {middle['steps']:7.0f} {middle['average']:8.3f} {middle['nodes']:7.3f} "
-        f"{middle['megabytes']:8.1f}"
+        f"{middle['megabytes']:8.1f} {middle['distance']:8.4f}"
     )
 
 
 def table(pool: Executor, world: World, methods: Sequence[Method], seeds: int) -> None:
     """Lines appear in order, each as soon as its runs and those before it are done."""
-    print(f"{'method':34} {'s to .95':>8} {'steps':>7} {'average':>8} {'nodes':>7} {'MB/step':>8}")
+    print(f"{'method':34} {'s to .95':>8} {'steps':>7} {'average':>8} {'nodes':>7} {'MB/step':>8} {'apart':>8}")
     under_way = [(method, [pool.submit(outcome, method, world, seed) for seed in range(seeds)]) for method in methods]
     for method, runs in under_way:
         print(line(method, [run.result() for run in runs]), flush=True)
