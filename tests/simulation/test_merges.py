@@ -28,7 +28,7 @@ class Resumed(SimulatedSwarm):
 
     def entered(self, node: SimulatedNode) -> None:
         super().entered(node)
-        node.agent.ready(SnapshotOffer(0, int(AT[node.index]), 0, 0, "", b""))
+        node.agent.ready(SnapshotOffer(0, int(AT[node.index]), 0, 0, "", b"", b""))
 
 
 @dataclass(frozen=True)
