@@ -72,8 +72,9 @@ class ExchangeConfig:
     """The longest run of blocks in one message. 1 to 4 MiB move fastest over ZeroMQ; longer ones delay what queues behind."""
     credit_start: int = 2 * MIB
     """Bytes under way to a partner before anything is measured."""
-    credit_max: int = 64 * MIB
-    """Bytes under way to a partner at most: bounds memory. Should exceed bandwidth x round trip."""
+    credit_max: int = 16 * MIB
+    """Bytes under way to a partner at most; half of it for swaps, which hold a request and an answer each way. Bounds memory:
+    a link may take four times as much of it. Should exceed bandwidth x round trip: 10 Gbit/s times 12 ms."""
     open_max: int = 4
     """Own swaps of one block open at once, where swaps take longer than a step; each at weight 1 / (k + 1)."""
     floor: float = 0.3
@@ -214,6 +215,7 @@ WAN = replace(
         gossip_to_dead=60.0,
         reconnect_interval=60.0,
     ),
+    exchange=ExchangeConfig(credit_max=64 * MIB),
 )
 TEST = replace(
     LAN,

@@ -65,7 +65,7 @@ class Swaps:
         self._open: dict[int, Open] = {}  # in order of opening
         self._times: deque[float] = deque(maxlen=64)
         self._swap_time = 0.0
-        self._answers = Answers(config.credit_max)
+        self._answers = Answers(config.credit_max + config.message_bytes)  # one more is on its way when a receipt comes
         self._due = [(0.0, i) for i in range(len(self.blocks))]
         self._waiting: set[int] = set()  # due, but held or without a partner
         self._receipts: dict[str, list[int]] = {}

@@ -40,6 +40,8 @@ class Kept:
     sent: Sent | None = None
 
 
+LARGE = 256 * 1024
+"""Bytes of an answer whose receipt does not wait for a message to ride on: so much longer its sender would keep it."""
 SLACK = 1.5
 """By so many times an honest answer may exceed what it was told: a codec rounds."""
 
@@ -57,7 +59,8 @@ class Swapper(Carrier):
         super().__init__(shards, post, metrics, algorithm.clip, SWAPPED)
         self.shards = shards
         self.coding = Coding(shards.blocks, config)
-        self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], config, self._row, first_id)
+        halves = replace(config, credit_max=config.credit_max // 2)
+        self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], halves, self._row, first_id)
         self.swaps.spread = algorithm.spread
         self.swaps.size = self.coding.nbytes
         self.swaps.free = self.coding.free
@@ -245,7 +248,10 @@ class Swapper(Carrier):
             self.swaps.tally.moved += difference.clipped or not difference.finite
             self._compared(sender, i, difference, codec)
             self.coding.answered(sender, answer.exchange, i, codec, piece, answer.share)
-        self.swaps.link(sender).received += payload.nbytes if payload is not None else 0
+        nbytes = payload.nbytes if payload is not None else 0
+        self.swaps.link(sender).received += nbytes
+        if nbytes >= LARGE:
+            self._receipts_due = now
         self.activity.met(sender, answer.pulse)
 
     def _accepted(self, opened: Opened, answer: Answer) -> list[Block]:
@@ -256,7 +262,7 @@ class Swapper(Carrier):
         return [b for b in blocks if answer.accepted >> b.index - opened.first & 1]
 
     def _tell_receipts(self, now: float) -> None:
-        """Receipts ride on requests; what found none within `settle_after` travels alone."""
+        """Receipts ride on requests; what found none travels alone: of large answers at once, else after `settle_after`."""
         waiting = self.swaps.unreceipted()
         if not waiting:
             self._receipts_due = math.inf

@@ -66,16 +66,17 @@ def exchanges_flow(swarm: SimulatedSwarm, *, steps: int) -> None:
 
 
 def memory_bounded(swarm: SimulatedSwarm) -> None:
-    """What is under way or kept for a partner stays within its credit, and all own swaps have come to an end."""
+    """What is under way or kept for a partner stays within its credit and a message; all own swaps have come to an end."""
     for node in swarm.living:
-        exchange, limit = node.agent.exchange, node.agent.config.exchange.credit_max
+        exchange, config = node.agent.exchange, node.agent.config.exchange
+        limit = config.credit_max
         assert exchange is not None
         assert exchange.drained, f"{node.name} has swaps that nobody answers"
         for partner, link in exchange.links.items():
             assert link.under_way <= limit, f"{node.name} has {link.under_way} bytes under way to {swarm.names([partner])}"
         for partner, answers in kept(node).items():
-            held = sum(answer.used for answer in answers)
-            assert held <= limit, f"{node.name} keeps {held} bytes of answers for {swarm.names([partner])}"
+            held, room = sum(answer.used for answer in answers), limit + config.message_bytes
+            assert held <= room, f"{node.name} keeps {held} bytes of answers for {swarm.names([partner])}"
 
 
 def ledger_balanced(swarm: SimulatedSwarm) -> None:
