@@ -38,6 +38,7 @@ def contenders(megabytes: float, cache: object, only: str) -> list[Contender]:
         for name, package, script in (
             ("hivemind 1.1.12", "hivemind", "hivemind_averager.py"),
             ("decent-dp 0.2.3", "decent-dp", "decent.py"),
+            ("torchft 0.2.0", "torchft", "torchft_manager.py"),
         )
         if only in name
     ]

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from types import TracebackType
 from typing import Any
+
+from p2p.report import finite
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -74,19 +79,24 @@ class Crew:
 
     def ready(self) -> None:
         """Wait until all have begun."""
-        self._answers()
+        self.answers()
 
     def say(self, word: str) -> list[Any]:
         """The word to all, and all their answers. Raises Failed where one has ended, or doesn't answer."""
+        self.tell(word)
+        return self.answers()
+
+    def tell(self, word: str) -> None:
+        """The word to all, whose answers are fetched later."""
         for process in self._processes:
             assert process.stdin is not None
             try:
                 print(word, file=process.stdin, flush=True)
             except BrokenPipeError:
                 raise self._failed("ended") from None
-        return self._answers()
 
-    def _answers(self) -> list[Any]:
+    def answers(self) -> list[Any]:
+        """All answers to what was told."""
         watchdog = threading.Timer(PATIENCE, self._kill)
         watchdog.start()
         try:
@@ -123,6 +133,16 @@ class Crew:
             process.stdout.close()
         self._log.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def excused(name: str, failed: dict[str, str]) -> Iterator[None]:
+    """Who fails in this block is out of the bench, and the reason is kept."""
+    try:
+        yield
+    except Failed as failure:
+        say(f"{name} failed")
+        failed[name] = str(failure)
 
 
 def span(answers: Sequence[Mapping[str, float]]) -> float:
@@ -227,6 +247,32 @@ class Table:
             print(f"  {note}")
 
 
+@dataclass(frozen=True)
+class Target:
+    """What a figure should be: at most so much (or at least). `got` None: it could not be measured."""
+
+    what: str
+    wanted: float
+    got: float | None
+    least: bool = False
+
+    @property
+    def held(self) -> str:
+        if self.got is None or math.isnan(self.got):
+            return "not measured"
+        return "yes" if (self.got >= self.wanted if self.least else self.got <= self.wanted) else "no"
+
+    def row(self) -> tuple[str, ...]:
+        """Name, what is wanted, what was got, whether it holds."""
+        sign = "at least" if self.least else "at most"
+        return self.what, f"{sign} {self.wanted:g}", "" if self.got is None else f"{self.got:.3g}", self.held
+
+
+def targets(wanted: Sequence[Target]) -> Table:
+    """The table of what was aimed at."""
+    return Table("Targets", ("figure", "wanted", "got", "held"), [target.row() for target in wanted])
+
+
 def publish(name: str, args: argparse.Namespace, tables: Sequence[Table], figures: object) -> None:
     """Print the tables; with --json, write them and all figures to that file."""
     where = machine()
@@ -243,11 +289,17 @@ def publish(name: str, args: argparse.Namespace, tables: Sequence[Table], figure
             "tables": [asdict(table) for table in tables],
             "figures": figures,
         }
-        args.json.write_text(json.dumps(content, indent=1) + "\n")
+        args.json.write_text(json.dumps(finite(content), indent=1) + "\n")
+
+
+def heed() -> None:
+    """From now on SIGTERM ends this process as an exception would: `with` blocks end what they began."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:
-    """With what every bench takes."""
+    """With what every bench takes. Told to end (SIGTERM), a bench ends its processes first."""
+    heed()
     made = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--json", type=Path, help="write tables and figures to this file")
     made.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "starlings-bench", help="peers' environments")

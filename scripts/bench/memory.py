@@ -9,12 +9,16 @@ at most, less the same of training alone, in MiB and over the shared bytes, and 
 
 from __future__ import annotations
 
-from harness import Contender, Crew, Spread, Table, alternate, ours, parser, publish
+import math
+
+from harness import Contender, Crew, Spread, Table, Target, alternate, ours, parser, publish, targets
 
 ALGORITHMS = ("async", "gossip", "push-sum")
 SHARED = {"large": 2 * 4 * 5 * 2236**2, "tiny": 2 * 4 * 3 * 64**2}
 """Bytes of parameters and momentum."""
 MIB = 2**20
+LINK = 64 * MIB
+"""Bytes that one link may need; two processes have one."""
 
 
 def measure(crew: Crew) -> dict[str, list[float]]:
@@ -52,6 +56,21 @@ def table(model: str, found: dict[str, dict[str, list[float]] | str]) -> Table:
     return Table(f"{model} model, {SHARED[model] / MIB:.0f} MiB shared, 2 processes", columns, rows)
 
 
+def aims(model: str, found: dict[str, dict[str, list[float]] | str]) -> list[Target]:
+    """Of each algorithm; against training alone."""
+
+    def mid(way: str, what: str) -> float:
+        figures = found.get(way, "")
+        return math.nan if isinstance(figures, str) else Spread.of(figures[what]).median
+
+    ways = [way for way in found if way not in ("alone", "ddp")]
+    more = {way: (mid(way, "peak") - mid("alone", "peak") - LINK) / SHARED[model] for way in ways}
+    return [
+        *(Target(f"{way}: more than alone, less 64 MiB for the link, over what is shared", 2.1, more[way]) for way in ways),
+        *(Target(f"{way}: growth", 0.02, mid(way, "growth")) for way in ways),
+    ]
+
+
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--model", choices=SHARED, default="large")
@@ -62,7 +81,7 @@ def main() -> None:
     ways = ("alone", "ddp", *args.algorithms)
     rows = [Contender(way, ours("train.py", way, args.model, args.steps)) for way in ways]
     found = alternate(rows, 2, args.turns, measure)
-    publish("memory", args, [table(args.model, found)], found)
+    publish("memory", args, [table(args.model, found), targets(aims(args.model, found))], found)
 
 
 if __name__ == "__main__":

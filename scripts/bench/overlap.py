@@ -11,7 +11,9 @@ bound" is 1.05 times the step alone, plus all CPU time that is used more.
 
 from __future__ import annotations
 
-from harness import Contender, Crew, Failed, Spread, Table, alternate, ours, parser, publish
+import math
+
+from harness import Contender, Crew, Failed, Spread, Table, Target, alternate, ours, parser, publish, targets
 
 NAMES = ("seconds", "updates", "trainer", "others")
 WAYS = {"large": ("alone", "async", "ddp"), "tiny": ("alone", "async:period=10", "async", "ddp")}
@@ -27,7 +29,28 @@ def measure(crew: Crew, rounds: int) -> dict[str, list[float]]:
     return {name: [figure for answer in answers for figure in answer[name]] for name in NAMES}
 
 
-def table(size: str, found: dict[str, dict[str, list[float]] | str]) -> Table:
+Found = dict[str, dict[str, list[float]] | str]
+
+
+def mid(found: Found, way: str, what: str) -> float:
+    """Its median; no number where the way failed."""
+    figures = found.get(way, "")
+    return math.nan if isinstance(figures, str) else Spread.of(figures[what]).median
+
+
+def aims(found: dict[str, Found]) -> list[Target]:
+    """The large model's step against the bound, and what the tiny one's costs where every tenth exchanges."""
+    large, tiny, seldom = found.get("large", {}), found.get("tiny", {}), "async:period=10"
+    more = {what: mid(large, "async", what) - mid(large, "alone", what) for what in ("trainer", "others")}
+    bound = 1.05 * mid(large, "alone", "seconds") + more["trainer"] + more["others"]
+    spent = sum(mid(tiny, seldom, what) - mid(tiny, "alone", what) for what in ("updates", "others"))
+    return [
+        Target("large, async: the step over the bound", 1.0, mid(large, "async", "seconds") / bound),
+        Target(f"tiny, {seldom}: hook and other threads, CPU us", 150, spent * 1e6),
+    ]
+
+
+def table(size: str, found: Found) -> Table:
     """Each way against the step alone."""
     alone = found["alone"]
     rows = []
@@ -64,7 +87,7 @@ def main() -> None:
         lot = getattr(args, size)
         rows = [Contender(way, ours("train.py", way, size, lot)) for way in WAYS[size]]
         found[size] = alternate(rows, 2, args.turns, lambda crew: measure(crew, args.rounds))
-    publish("overlap", args, [table(size, figures) for size, figures in found.items()], found)
+    publish("overlap", args, [*(table(size, figures) for size, figures in found.items()), targets(aims(found))], found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Makes docs/benchmarks.md of what the benches wrote with --json to docs/benchmarks/.
+"""Makes docs/benchmarks.md of what the benches wrote with --json to docs/benchmarks/; `all.py` runs them and then this.
 
 python scripts/bench/exchange.py --json docs/benchmarks/exchange.json
 python scripts/bench/report.py
@@ -14,9 +14,9 @@ from typing import Any
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 HEAD = """# Benchmarks
 
-Made by `python scripts/bench/report.py` from docs/benchmarks/*.json, which benches write with `--json`. Each runs ours and
-the peers in one run, in turn, after a warm-up, and checks results before it times them. Times are medians (least to most).
-Compare within a table, not between machines.
+Made by `python scripts/bench/report.py` from docs/benchmarks/*.json, which benches write with `--json`; `python
+scripts/bench/all.py` runs them all. Each runs ours and the peers in one run, in turn, and checks results before it counts them.
+Figures are medians (least to most). Compare within a table, not between machines. Targets that were missed are shown as such.
 """
 
 

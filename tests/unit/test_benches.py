@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
-MODULES = ("harness", "venvs", "exchange", "report", "attacks")
+MODULES = ("harness", "venvs", "exchange", "report", "attacks", "all", "overlap", "memory")
 ECHO = "import sys, json\nprint('1', flush=True)\nfor line in sys.stdin: print(json.dumps(line.strip()), flush=True)"
 
 
@@ -78,3 +78,39 @@ def test_the_gate_is_what_bears_gross_values(bench: dict[str, ModuleType], rule:
         bench["attacks"].accuracies(f"{rule}:clip=0", "1e8", "shuffled", 8, 0)[1],
     )
     assert abs(borne - clean) < 0.1 < clean - believed
+
+
+def test_the_page_in_the_docs_is_made_of_the_results_there(bench: dict[str, ModuleType]) -> None:
+    docs = bench["report"].DOCS
+    assert (docs / "benchmarks.md").read_text() == bench["report"].page(docs / "benchmarks")
+
+
+def test_every_result_in_the_docs_is_of_a_bench_that_all_runs(bench: dict[str, ModuleType]) -> None:
+    names = {b.name for b in bench["all"].BENCHES}
+    assert {path.stem for path in (bench["report"].DOCS / "benchmarks").glob("*.json")} <= names
+    assert all((BENCH / f"{name}.py").exists() for name in names)
+
+
+def test_the_bound_of_a_step_counts_what_it_spends(bench: dict[str, ModuleType]) -> None:
+    """Alone 100 ms; with the swarm 120 ms, of which 5 ms CPU in the trainer and 10 ms elsewhere: the bound is 120 ms."""
+    alone = {"seconds": [0.1], "updates": [0.0], "trainer": [0.09], "others": [0.0]}
+    beside = {"seconds": [0.12], "updates": [1e-4], "trainer": [0.095], "others": [0.01]}
+    found = {"large": {"alone": alone, "async": beside}, "tiny": {"alone": alone, "async:period=10": "it failed"}}
+    step, cost = bench["overlap"].aims(found)
+    assert step.got == pytest.approx(1.0) and cost.held == "not measured"
+    found["tiny"]["async:period=10"] = {**beside, "others": [2e-5]}
+    assert bench["overlap"].aims(found)[1].got == pytest.approx(120)
+
+
+def test_memory_is_held_against_training_alone(bench: dict[str, ModuleType]) -> None:
+    memory = bench["memory"]
+    shared = memory.SHARED["large"]
+    found = {
+        "alone": {"peak": [3e8], "growth": [0.0]},
+        "ddp": {"peak": [4e8], "growth": [0.0]},
+        "async": {"peak": [3e8 + memory.LINK + 2 * shared], "growth": [0.03]},
+        "gossip": "it failed",
+    }
+    more, failed, growth, _ = memory.aims("large", found)
+    assert more.got == pytest.approx(2.0) and more.held == "yes"
+    assert failed.held == "not measured" and growth.held == "no"

@@ -50,8 +50,10 @@ def main() -> None:
             return place.error(torch.cat([p.detach() for p in model]), place.mean())
 
         def swap() -> None:
-            goal = agent.exchange.mean_round + SWAPS
+            goal, deadline = agent.exchange.mean_round + SWAPS, time.monotonic() + PATIENCE
             while agent.exchange.mean_round < goal:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not {SWAPS} own swaps of each block within {PATIENCE:g} s")
                 optimizer.step()
                 time.sleep(0)  # a step that does nothing else would keep the interpreter from the agent
 
