@@ -4,7 +4,9 @@
 
 Real digits, softmax regression, 240 samples a step over all nodes, a checkpoint every 20 steps. Each leg but the last is
 ended by SIGKILL to every node and the launcher at once. Compared is the loss over all digits of the mean of the nodes'
-models, at the same number of samples: averaged over windows of steps and over runs, for two undisturbed runs differ as well.
+models, at the same number of samples: those that all nodes had processed, for in `async` nodes count steps of their own, and
+what was done after the checkpoint from which a run goes on does not count. Losses are averaged over windows and over runs,
+for two undisturbed runs differ as well.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -30,18 +33,30 @@ from harness import ROOT, Table, parser, publish, say
 
 from p2p.sim.workloads import digits
 
-BATCH, EVERY, LOOK = 240, 20, 10
+BATCH, EVERY, LOOK = 240, 20, 5
 LOOKS = "looks"
 """Folder of a run in which nodes leave their models."""
 
 Floats = npt.NDArray[np.float64]
-Losses = dict[int, float]
-"""Step -> loss."""
+Losses = list[tuple[int, float]]
+"""Samples that all have processed, and the loss then."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A node's model after one of its steps in one leg of a run."""
+
+    leg: int
+    index: int
+    step: int
+    at: float
+    seen: int  # samples that the node processed in this leg
+    weights: Floats
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A run that was left alone, one that was killed, and from which steps that one went on."""
+    """A run that was left alone, and one that was killed, with the samples from which that one went on."""
 
     calm: Losses
     struck: Losses
@@ -89,16 +104,18 @@ def train(run: Path, steps: int) -> None:
     with p2p.join(model, optimizer) as node:
         node.checkpoint(EVERY)
         batches = node.batches(data, f"global:{BATCH}")
-        loader = DataLoader(data, batch_sampler=batches)
+        loader, seen = DataLoader(data, batch_sampler=batches), 0
         while node.step_count < steps:
             for x, y in loader:
                 optimizer.zero_grad()
                 (F.cross_entropy(model(x), y) * batches.now.weight).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
+                seen += len(y)
                 time.sleep(0.01)
                 if node.step_count % LOOK == 0:
                     weights = torch.cat([model.weight, model.bias[:, None]], 1).detach().numpy()
-                    np.save(folder / f"{node.step_count:06d}-{index}.npy", weights)
+                    name = f"{os.environ['LEG']}-{index}-{node.step_count:06d}.npz"
+                    np.savez(folder / name, weights=weights, at=np.array(time.time()), seen=np.array(seen))
                 if node.step_count >= steps:
                     break
 
@@ -110,45 +127,45 @@ def pair(algorithm: str, number: int, args: argparse.Namespace) -> Pair:
     with tempfile.TemporaryDirectory() as folder:
         calm, struck = Path(folder, "calm"), Path(folder, "struck")
         say(f"{algorithm}, run {number + 1} of {args.runs}: undisturbed")
-        launch(calm, args.nodes[0], algorithm, args.steps).wait()
+        launch(calm, 0, args.nodes[0], algorithm, args.steps).wait()
         say(f"{algorithm}, run {number + 1} of {args.runs}: killed and resumed")
-        resumed = [strike(struck, leg, algorithm, args) for leg in range(len(args.nodes))]
-        return Pair(losses(calm), losses(struck), resumed[1:])
+        origins = [strike(struck, leg, algorithm, args) for leg in range(len(args.nodes))]
+        curve, resumed = losses(looks(struck), origins)
+        return Pair(losses(looks(calm), [(0, 0)])[0], curve, resumed[1:])
 
 
-def launch(run: Path, nodes: int, algorithm: str, steps: int) -> subprocess.Popen[bytes]:
+def launch(run: Path, leg: int, nodes: int, algorithm: str, steps: int) -> subprocess.Popen[bytes]:
     """A run, or one that goes on where there is something to go on from."""
-    where = ["--resume", str(run)] if newest(run) else ["--run-dir", str(run)]
+    where = ["--resume", str(run)] if leg else ["--run-dir", str(run)]
     settings = ["-n", str(nodes), "--algorithm", algorithm, *where]
     script = [str(Path(__file__).resolve()), "--train", "--steps", str(steps)]
     command = [sys.executable, str(ROOT / "scripts" / "launch.py"), *settings, *script]
     paths = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "LEG": str(leg)}
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
 
 
-def strike(run: Path, leg: int, algorithm: str, args: argparse.Namespace) -> int:
-    """One leg, with so many nodes; killed whole at its share of the steps. The step from which it went on."""
+def strike(run: Path, leg: int, algorithm: str, args: argparse.Namespace) -> tuple[int, int]:
+    """One leg, with its number of nodes; killed whole at its share of the steps. The step, and whose, from which it went on."""
     begun = newest(run)
-    process = launch(run, args.nodes[leg], algorithm, args.steps)
+    process = launch(run, leg, args.nodes[leg], algorithm, args.steps)
     if leg == len(args.nodes) - 1:
         process.wait()
         return begun
     end = args.steps * (leg + 1) // len(args.nodes)
-    while newest(run) < end and process.poll() is None:
+    while newest(run)[0] < end and process.poll() is None:
         time.sleep(0.02)
     for pid in [process.pid, *pids(run)]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-    for look in (run / LOOKS).glob("*.npy"):  # what was done after the newest checkpoint is done again
-        if int(look.name[:6]) > newest(run):
-            look.unlink()
     return begun
 
 
-def newest(run: Path) -> int:
-    return max((int(path.name[5:]) for path in run.glob("checkpoints/*/step-*")), default=0)
+def newest(run: Path) -> tuple[int, int]:
+    """Step and node of the checkpoint from which a run would go on; of several nodes' the first one's."""
+    found = [(int(path.name[5:]), int(path.parent.name[5:])) for path in run.glob("checkpoints/node-*/step-*")]
+    return max(found, key=lambda one: (one[0], -one[1]), default=(0, 0))
 
 
 def pids(run: Path) -> list[int]:
@@ -159,14 +176,32 @@ def pids(run: Path) -> list[int]:
 # --- what came of it ---------------------------------------------------------------------------------------------
 
 
-def losses(run: Path) -> Losses:
-    """Of the mean of the models that the nodes had at each step."""
+def looks(run: Path) -> list[Look]:
+    """All, in the order of time."""
+    found = []
+    for path in (run / LOOKS).glob("*.npz"):
+        with suppress(ValueError, EOFError, OSError, zipfile.BadZipFile), np.load(path) as content:  # cut off by a kill
+            leg, index, step = map(int, path.stem.split("-"))
+            weights = content["weights"].astype(np.float64)
+            found.append(Look(leg, index, step, float(content["at"]), int(content["seen"]), weights))
+    return sorted(found, key=lambda look: look.at)
+
+
+def losses(found: Sequence[Look], origins: Sequence[tuple[int, int]]) -> tuple[Losses, list[int]]:
+    """Of the mean of the nodes' models; and the samples from which each leg went on, given by step and node."""
     x, y = (tensor.numpy() for tensor in digits())
-    models: dict[int, list[Floats]] = {}
-    for path in sorted((run / LOOKS).glob("*.npy")):
-        with suppress(ValueError, EOFError):  # cut off by a kill
-            models.setdefault(int(path.name[:6]), []).append(np.load(path).astype(np.float64))
-    return {step: loss(np.mean(found, 0), x, y) for step, found in models.items()}
+    curve: Losses = []
+    begins = [0]
+    for leg in range(len(origins)):
+        own, latest = [look for look in found if look.leg == leg], dict[int, Look]()
+        for look in own:
+            latest[look.index] = look
+            seen = begins[-1] + sum(one.seen for one in latest.values())
+            curve.append((seen, loss(np.mean([one.weights for one in latest.values()], 0), x, y)))
+            if leg + 1 < len(origins) and (look.step, look.index) == origins[leg + 1]:
+                begins.append(seen)
+                break
+    return curve, begins
 
 
 def loss(weights: Floats, x: Floats, y: npt.NDArray[np.int64]) -> float:
@@ -177,16 +212,17 @@ def loss(weights: Floats, x: Floats, y: npt.NDArray[np.int64]) -> float:
 
 
 def table(algorithm: str, found: Sequence[Pair], args: argparse.Namespace) -> Table:
-    """Windows from the first resume to the end; all runs were resumed at about the same steps."""
-    begins = [min(steps) for steps in zip(*(run.resumed for run in found), strict=True)]
+    """Each leg after the first kill in windows; runs go on from about the same number of samples."""
+    begins = [min(samples) for samples in zip(*(run.resumed for run in found), strict=True)]
+    end = min(curve[-1][0] for run in found for curve in (run.calm, run.struck))
     rows, ratios = list[tuple[str, ...]](), list[float]()
-    for lower, upper in windows([*begins, args.steps], args.windows):
+    for lower, upper in windows([*begins, end], args.windows):
         calm = [within(run.calm, lower, upper) for run in found]
         struck = [within(run.struck, lower, upper) for run in found]
         ratios.append(mean(struck) / mean(calm))
-        rows.append((f"{lower * BATCH} to {upper * BATCH}", spread(calm), spread(struck), f"{ratios[-1]:.3f}"))
+        rows.append((f"{lower} to {upper}", spread(calm), spread(struck), f"{ratios[-1]:.3f}"))
     columns = ("samples", "undisturbed", "killed and resumed", "ratio")
-    note = f"resumed at steps {begins} with {args.nodes[1:]} nodes; ratios {min(ratios):.3f} to {max(ratios):.3f}"
+    note = f"resumed from {begins} samples with {args.nodes[1:]} nodes; ratios {min(ratios):.3f} to {max(ratios):.3f}"
     return Table(f"{algorithm}: loss of the mean model, {len(found)} runs each (least to most)", columns, rows, (note,))
 
 
@@ -196,9 +232,10 @@ def windows(ends: Sequence[int], parts: int) -> list[tuple[int, int]]:
     return list(pairwise([*marks, ends[-1]]))
 
 
-def within(found: Losses, lower: int, upper: int) -> float:
-    """The mean loss of the steps after `lower`, up to `upper`."""
-    return mean(value for step, value in found.items() if lower < step <= upper)
+def within(curve: Losses, lower: int, upper: int) -> float:
+    """The mean loss between two numbers of samples."""
+    samples, values = zip(*sorted(curve), strict=True)
+    return float(np.interp(np.linspace(lower, upper, 50), samples, values).mean())
 
 
 def spread(values: Sequence[float]) -> str:
