@@ -190,9 +190,9 @@ class Coding:
                 seed = (exchange * 0x9E3779B97F4A7C15 + index) & (1 << 63) - 1
                 codec.begin(piece, self._blocks[index].elements, seed, last if name == codec.name else None)
 
-    def answered(self, partner: str, exchange: int, index: int, codec: Codec, piece: Tensor, share: float) -> None:
+    def answered(self, partner: str, index: int, codec: Codec, piece: Tensor, share: float) -> None:
         """What the partner's answer showed of a block; this node takes a `share` of it."""
-        self.told.mixed(partner, exchange, self._blocks[index], codec, piece, share)
+        self.told.mixed(partner, self._blocks[index], codec, piece, share)
         if isinstance(codec, Projection) and codec.warm:
             self._shown.setdefault(partner, {})[index] = (codec.name, piece.clone())
 

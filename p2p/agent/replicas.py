@@ -62,7 +62,6 @@ class Store:
 class Open(NamedTuple):
     """What an own request said of one block."""
 
-    exchange: int
     codec: Codec
     piece: Tensor
 
@@ -88,29 +87,26 @@ class Told:
         found = [self.store.get(partner, block.index) for block in blocks]
         return [base for base in found if base is not None] if all(base is not None for base in found) else []
 
-    def asked(self, partner: str, exchange: int, codec: Codec, pieces: Iterable[tuple[int, Tensor]]) -> None:
-        """A request left with these pieces, which are copied."""
+    def asked(self, partner: str, codec: Codec, pieces: Iterable[tuple[int, Tensor]]) -> None:
+        """A request left with these pieces, which are copied; their blocks were `free`."""
         for index, piece in pieces:
-            self._open[partner, index] = Open(exchange, codec, piece.clone())
+            self._open[partner, index] = Open(codec, piece.clone())
 
     def declined(self, partner: str, opened: Opened, answer: Answer) -> None:
         """What was not mixed has the replica that it had; what is unknown to the partner has none."""
         for bit in range(opened.count) if self._open else ():
             index, unknown = opened.first + bit, answer.unknown >> bit & 1
-            refused = unknown or not answer.accepted >> bit & 1
-            if refused and self._closed(partner, opened.exchange, index) is not None and unknown:
+            if unknown or not answer.accepted >> bit & 1:
+                self._open.pop((partner, index), None)
+            if unknown:
                 self.store.drop(partner, index)
 
-    def mixed(self, partner: str, exchange: int, block: Block, codec: Codec, answer: Tensor, share: float) -> None:
+    def mixed(self, partner: str, block: Block, codec: Codec, answer: Tensor, share: float) -> None:
         """The block was mixed; this node takes a `share` of the answer."""
-        asked = self._closed(partner, exchange, block.index)
+        asked = self._open.pop((partner, block.index), None)
         if asked is not None:
             replica = followed(self.store.get(partner, block.index), block, asked.codec, asked.piece)
             self.store.put(partner, block.index, less(replica, codec, answer, share))
-
-    def _closed(self, partner: str, exchange: int, index: int) -> Open | None:
-        asked = self._open.get((partner, index))
-        return self._open.pop((partner, index)) if asked is not None and asked.exchange == exchange else None
 
 
 class Heard:

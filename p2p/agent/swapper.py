@@ -219,7 +219,7 @@ class Swapper(Carrier):
             self.swaps.unsent(opened.exchange, now)
             return
         if remembered:
-            self.coding.told.asked(opened.partner, opened.exchange, codec, pieces)
+            self.coding.told.asked(opened.partner, codec, pieces)
         self.swaps.link(opened.partner).sent += nbytes
         self.swaps.told(opened.partner)
 
@@ -247,7 +247,7 @@ class Swapper(Carrier):
             difference = self.shards.settle(i, piece, codec, answer.weight, answer.pulse.step, limit, answer.share)
             self.swaps.tally.moved += difference.clipped or not difference.finite
             self._compared(sender, i, difference, codec)
-            self.coding.answered(sender, answer.exchange, i, codec, piece, answer.share)
+            self.coding.answered(sender, i, codec, piece, answer.share)
         nbytes = payload.nbytes if payload is not None else 0
         self.swaps.link(sender).received += nbytes
         if nbytes >= LARGE:

@@ -151,7 +151,7 @@ def test_the_head_of_a_piece_follows_the_last_answer_of_that_block_and_codec() -
     codec.follow(first, answer, block.elements)
     difference = torch.outer(torch.arange(256.0), torch.arange(256.0)).view(-1)
     codec.encode(difference, answer)
-    made.answered("b", 7, 0, codec, answer, 1.0)
+    made.answered("b", 0, codec, answer, 1.0)
     made.begin("b", 8, codec, [(0, second)])
     shown = second[4 : 4 + 1024].view(torch.float32)
     torch.testing.assert_close(shown.abs(), torch.arange(256.0) / torch.arange(256.0).norm())
