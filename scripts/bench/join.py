@@ -12,20 +12,22 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping
 
-from harness import Contender, Crew, Spread, Table, alternate, ours, parser, publish
+from harness import Contender, Crew, Spread, Table, Target, alternate, heed, ours, parser, publish, targets
 
+Found = Mapping[str, Mapping[str, list[float]] | str]
 Steps = Iterable[tuple[float, float]]
 RAW = "one CURVE connection"
 THREADS = ("trainer", "agent", "network")
+AIMS = {"a join over the bytes alone": 1.4, "a donor's step beside joins over one in the calm": 1.1}
 
 
-def measure(crew: Crew, joins: int, rests: bool) -> dict[str, list[float]]:
+def measure(crew: Crew, joins: int) -> dict[str, list[float]]:
     """Joins, and the steps of those who are there: during them, and without."""
     found: dict[str, list[float]] = {}
     for warm in [True, *[False] * joins]:
         *_, joiner = crew.say("join")
         *members, came = crew.say("look")
-        calm = [step for steps in crew.say("rest") for step in steps] if rests else []
+        calm = [step for steps in crew.say("rest") for step in steps]
         figures = {
             "seconds": [joiner["ended"] - joiner["began"]],
             "during": _seconds(step for m in members for step in m["steps"] if _overlap(step, joiner)),
@@ -46,7 +48,7 @@ def _seconds(steps: Steps) -> list[float]:
     return [ended - began for began, ended in steps]
 
 
-def table(megabytes: float, donors: int, found: dict[str, dict[str, list[float]] | str]) -> Table:
+def table(megabytes: float, donors: int, found: Found) -> Table:
     """Times, and CPU seconds by who needed them."""
     raw, rows = found[RAW], list[tuple[str, ...]]()
     for name, figures in found.items():
@@ -66,12 +68,24 @@ def _cpu(figures: Mapping[str, list[float]], whose: str) -> str:
     return " + ".join(f"{1e3 * Spread.of(figures[f'{whose} {who}']).median:.0f}" for who in THREADS)
 
 
-def _steps(found: dict[str, dict[str, list[float]] | str]) -> Iterable[str]:
+def _steps(found: Found) -> Iterable[str]:
     for name, figures in found.items():
         if not isinstance(figures, str) and figures["during"]:
             calm, during = Spread.of(figures["calm"]), Spread.of(figures["during"])
-            yield f"{name}: a donor's step, ms: {calm.text()} in the calm, {during.text()} during {during.count} steps of joins"
-            yield f"{name}: {during.median / calm.median:.2f} x"
+            yield f"{name}: a donor's step, ms: {calm.text()} in the calm, {during.text()} in {during.count} steps beside joins"
+
+
+def aims(megabytes: float, donors: int, found: Found) -> list[Target]:
+    where = f"{megabytes:g} MB, {donors} donor{'s' * (donors > 1)}"
+    raw, join = found[RAW], found["join"]
+    if isinstance(raw, str) or isinstance(join, str):
+        return [Target(f"{where}: {what}", wanted, None) for what, wanted in AIMS.items()]
+    took = [_median(join["seconds"], raw["seconds"]), _median(join["during"], join["calm"])]
+    return [Target(f"{where}: {what}", wanted, got) for (what, wanted), got in zip(AIMS.items(), took, strict=True)]
+
+
+def _median(values: list[float], base: list[float]) -> float | None:
+    return Spread.of(values).median / Spread.of(base).median if values and base else None
 
 
 def rivals(megabytes: float, pause: float) -> list[Contender]:
@@ -89,15 +103,17 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
+    heed()
     args = arguments()
     found = {
         (megabytes, donors): alternate(
-            rivals(megabytes, args.pause), donors + 1, args.turns, lambda crew: measure(crew, args.joins, True)
+            rivals(megabytes, args.pause), donors + 1, args.turns, lambda crew: measure(crew, args.joins)
         )
         for megabytes in args.megabytes
         for donors in args.donors
     }
-    tables = [table(*setting, f) for setting, f in found.items()]
+    aimed = [target for setting, f in found.items() for target in aims(*setting, f)]
+    tables = [*(table(*setting, f) for setting, f in found.items()), targets(aimed)]
     publish("join", args, tables, {f"{megabytes:g} MB, {donors}": f for (megabytes, donors), f in found.items()})
 
 
