@@ -297,6 +297,26 @@ def test_consensus_makes_the_models_one(swarm: Callable[..., Swarm], n: int, alg
     assert [node.last_step.step for node in some.nodes] == [4] * n
 
 
+def test_consensus_on_moving_averages_gives_that_of_the_mean(swarm: Callable[..., Swarm]) -> None:
+    three = swarm(algorithm="local:deadline=off,period=3,ema=0.5", topology="ring", wait_for=3)
+    for _ in range(3):
+        three.add()
+    three.train(4)
+    before = [three.parameters(i) for i in range(3)]
+    averages = [torch.cat([value.reshape(-1) for _, value in node._task.method.ema()]) for node in three.nodes]
+
+    def end(index: int) -> Tensor:
+        with three.nodes[index].ema():
+            assert three.nodes[index].consensus(timeout=60).done
+            return three.parameters(index)
+
+    mean = torch.stack(averages).mean(0)
+    assert max(float((one - mean).abs().max()) for one in averages) > 1e-3
+    for ended in three.each(end):
+        torch.testing.assert_close(ended, mean, rtol=0, atol=1e-2 * float(mean.square().mean().sqrt()))
+    assert all(torch.equal(three.parameters(i), before[i]) for i in range(3))
+
+
 @pytest.mark.parametrize("algorithm", ["async", "gossip"])
 def test_consensus_ends_at_its_deadline_and_names_who_trains(swarm: Callable[..., Swarm], algorithm: str) -> None:
     two = swarm(algorithm=algorithm)
