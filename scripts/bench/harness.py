@@ -293,8 +293,13 @@ def publish(name: str, args: argparse.Namespace, tables: Sequence[Table], figure
 
 
 def heed() -> None:
-    """From now on SIGTERM ends this process as an exception would: `with` blocks end what they began."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    """From now on the first SIGTERM ends this process as an exception would: `with` blocks end what they began."""
+
+    def leave(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,3 +116,34 @@ def test_memory_is_held_against_training_alone(bench: dict[str, ModuleType]) -> 
     more, failed, growth, _ = memory.aims("large", found)
     assert more.got == pytest.approx(2.0) and more.held == "yes"
     assert failed.held == "not measured" and growth.held == "no"
+
+
+def test_told_to_end_a_bench_ends_its_processes_first(bench: dict[str, ModuleType]) -> None:
+    """And a second word, while it does, changes nothing."""
+    text = """
+import os, signal, harness
+harness.heed()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+finally:
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("ended")
+"""
+    environment = {**os.environ, "PYTHONPATH": f"{BENCH}{os.pathsep}{bench['harness'].ROOT}"}
+    result = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (143, "ended\n")
+
+
+def test_all_goes_on_after_a_bench_that_fails(
+    bench: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = bench["all"]
+    monkeypatch.setattr(runner, "HERE", tmp_path)
+    (tmp_path / "good.py").write_text("import pathlib, sys; pathlib.Path(sys.argv[-1]).write_text(' '.join(sys.argv[1:-1]))")
+    (tmp_path / "bad.py").write_text("raise SystemExit(3)")
+    (tmp_path / "slow.py").write_text("import signal; signal.pause()")
+    assert runner.run(runner.Bench("good", 1, "--full", "--small 2"), quick=True, folder=tmp_path)
+    assert (tmp_path / "good.json").read_text() == "--small 2 --json"
+    assert not runner.run(runner.Bench("bad", 1), quick=False, folder=tmp_path)
+    assert not runner.run(runner.Bench("slow", 0.001), quick=False, folder=tmp_path)
