@@ -52,7 +52,8 @@ def rule(codec: str, sites: int) -> str:
 
 def exchange(scale: float, codec: str) -> ExchangeConfig:
     """Credits as they would be for the larger model."""
-    start, most = (max(int(credit / scale), BLOCK) for credit in (LAN.exchange.credit_start, LAN.exchange.credit_max))
+    start = max(int(LAN.exchange.credit_start / scale), BLOCK)
+    most = max(int(LAN.exchange.credit_max / scale), 4 * BLOCK)
     return replace(LAN.exchange, block_bytes=BLOCK, message_bytes=BLOCK, credit_start=start, credit_max=most, codec=codec)
 
 

@@ -209,7 +209,7 @@ def test_through_trouble_what_both_hold_is_the_same(codec: str) -> None:
 
 def test_moments_that_do_not_cross_hold_up_nothing() -> None:
     """Neither where links keep up, nor where they are behind and everything owed goes by the stream."""
-    for credit in (4096, 64):
+    for credit in (4096, 160):
         config = replace(CONFIG, codec="parameters:raw", credit_start=credit, credit_max=credit)
         world = SwapWorld([sources(i) for i in range(3)], config=config)
         world.pace(1.0)
