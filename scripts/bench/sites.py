@@ -31,7 +31,7 @@ from p2p.units import bandwidth
 
 MODEL = 100e6
 STEP = 0.5
-BLOCK = 2048
+BLOCK = 4096
 GOAL = 0.95
 ROWS = (
     ("one-peer-exponential", "raw"),
