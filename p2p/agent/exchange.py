@@ -57,6 +57,7 @@ class Swaps:
         self._turns: list[int] = []  # of each block, once the links have shown their rates: its step of the period
         self._dealt = 0, 0.0  # the period and the bytes a step that they were dealt for
         self.eager = False  # no local updates any more: as fast as swaps go
+        self.most = 0  # own swaps that one block has opened
         self.ramp = 0  # rounds over which a joiner's weight limit rises; 0 for none
         self.closing = False
         self._absent: set[int] = set()  # their state is still on its way: they take no part
@@ -438,6 +439,7 @@ class Swaps:
             block.answered = block.answered and block.held > 0
             block.held += 1
             block.swaps += 1
+            self.most = max(self.most, block.swaps)
         self.stream.met(partner, group[0], (1 << len(group)) - 1, now)
         return opened
 

@@ -88,8 +88,8 @@ class Swapper(Carrier):
 
     @property
     def round(self) -> int:
-        """Own swaps of the block that had the most."""
-        return max((b.swaps for b in self.swaps.blocks), default=0)
+        """Own swaps of the block that had the most, withdrawn ones included; kept count of, as each step reports it."""
+        return self.swaps.most
 
     @property
     def mean_round(self) -> float:
