@@ -9,7 +9,7 @@ exactly as slow as all-reduce.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -76,7 +76,7 @@ class Arrived(Enum):
 class Neighbour:
     """How timely a neighbour is."""
 
-    lags: deque[float] = field(default_factory=lambda: deque(maxlen=32))
+    lags: defaultdict[int, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=32)))  # by part
     round: int = -1  # newest heard of
     exchange: int = -1  # newest that came
     skips: int = 0  # in a row
@@ -311,14 +311,15 @@ class Rounds:
 
     def _patience(self) -> float:
         """Seconds to wait: the typical neighbour's median lag and some deviations."""
-        timed = sorted((n for n in self.neighbours.values() if n.lags), key=lambda n: median(n.lags))
+        part = self._plan.part
+        timed = sorted((n.lags[part] for n in self.neighbours.values() if n.lags[part]), key=median)
         if not self.deadline.enabled:
             return math.inf
         if not timed:
             return self.deadline.first
-        neighbour = timed[(len(timed) - 1) // 2]
-        middle = median(neighbour.lags)
-        deviation = 1.4826 * median(abs(lag - middle) for lag in neighbour.lags)
+        lags = timed[(len(timed) - 1) // 2]
+        middle = median(lags)
+        deviation = 1.4826 * median(abs(lag - middle) for lag in lags)
         return middle + max(self.deadline.floor, self.deadline.deviations * deviation)
 
     def _equal(self, plan: Plan, partner: str) -> bool:
@@ -382,7 +383,7 @@ class Rounds:
 
     def _timely(self, partner: str, now: float) -> None:
         neighbour = self.neighbour(partner)
-        neighbour.lags.append(max(0.0, now - self._began))
+        neighbour.lags[self._plan.part].append(max(0.0, now - self._began))
         if now < self._limit:
             neighbour.skips = 0
 

@@ -177,7 +177,7 @@ async def test_a_full_connection_does_not_stop_the_clock() -> None:
 @virtual
 async def test_late_blocks_join_once_with_the_state_of_their_round() -> None:
     scene = Scene(deadline="adaptive")
-    scene.pusher.rounds.neighbour(OTHER).lags.append(0.1)
+    scene.pusher.rounds.neighbour(OTHER).lags[0].append(0.1)
     assert await scene.step(1) == pytest.approx(0.4)
     scene.x.fill_(100.0)  # the trainer has gone on
     scene.hear(0, 8.0)
@@ -192,7 +192,7 @@ async def test_late_blocks_join_once_with_the_state_of_their_round() -> None:
 @virtual
 async def test_late_blocks_have_the_weight_of_their_age() -> None:
     scene = Scene(deadline="adaptive", name="aged")
-    scene.pusher.rounds.neighbour(OTHER).lags.append(0.1)
+    scene.pusher.rounds.neighbour(OTHER).lags[0].append(0.1)
     await scene.step(1)
     scene.pusher.stepped(10, scene.now)
     scene.hear(0, 8.0, step=2)
@@ -204,7 +204,7 @@ async def test_late_blocks_have_the_weight_of_their_age() -> None:
 async def test_what_compares_losses_takes_the_least_and_nothing_that_is_late() -> None:
     scene = Scene(deadline="adaptive", name="pso")
     scene.pusher.loss = 3.0
-    scene.pusher.rounds.neighbour(OTHER).lags.append(0.1)
+    scene.pusher.rounds.neighbour(OTHER).lags[0].append(0.1)
     scene.later(0.0, scene.hear, 0, 8.0, OTHER, 0.5, 0, 1, 2.0)
     await scene.step(1)
     assert scene.x.tolist() == [8.0] * 20
@@ -252,7 +252,7 @@ def test_what_is_no_finite_loss_travels_as_the_largest(loss: float, sent: float)
 @virtual
 async def test_what_is_late_after_years_alone_is_dropped() -> None:
     scene = Scene(deadline="adaptive")
-    scene.pusher.rounds.neighbour(OTHER).lags.append(0.1)
+    scene.pusher.rounds.neighbour(OTHER).lags[0].append(0.1)
     await scene.step(1)
     scene.view((ME,))
     for number in range(2, 6):
@@ -267,7 +267,7 @@ async def test_what_is_late_after_years_alone_is_dropped() -> None:
 async def test_what_travels_is_what_was_published() -> None:
     """Pushes may wait for room while the trainer goes on writing to its model."""
     scene = Scene(deadline="adaptive", value=2.0)
-    scene.pusher.rounds.neighbour(OTHER).lags.append(0.1)
+    scene.pusher.rounds.neighbour(OTHER).lags[0].append(0.1)
     scene.out.full = True
     await scene.step(1)
     scene.x.fill_(77.0)
@@ -279,7 +279,7 @@ async def test_what_travels_is_what_was_published() -> None:
 @virtual
 async def test_a_state_that_is_not_finite_is_not_pushed_and_named() -> None:
     scene = Scene(deadline="adaptive", value=2.0)
-    scene.pusher.rounds.neighbour(OTHER).lags.append(0.1)
+    scene.pusher.rounds.neighbour(OTHER).lags[0].append(0.1)
     scene.x[3] = torch.nan
     await scene.step(1)
     assert scene.pushes() == []

@@ -318,6 +318,22 @@ def test_before_anything_is_known_everybody_is_waited_for() -> None:
     assert rounds.complete(ADAPTIVE.first)
 
 
+def test_a_large_part_has_a_deadline_of_its_own() -> None:
+    """A small and a large part in turn: what is usual for the one is late for the other."""
+    rounds = Rounds([(0, 100)] * 2, EXCHANGE, ADAPTIVE, 0, [[0], [1]])
+    rounds.neighbour(A).lags[1].extend([2.9, 3.1] * 5)
+    for round in range(20):
+        began, part = 10.0 * round, round % 2
+        rounds.begin(replace(plan(round, A), part=part), began)
+        push(rounds, A, round, began + (0.01, 3.0)[part], first=part, count=1, exchange=round)
+        assert rounds.complete(began + 3.0) and rounds.finish().skipped == ()
+    rounds.begin(replace(plan(20, A), part=0), 200.0)
+    assert rounds.complete(201.0)
+    rounds.finish()
+    rounds.begin(replace(plan(21, A), part=1), 210.0)
+    assert not rounds.complete(213.0)
+
+
 @pytest.mark.parametrize(
     ("lags", "deadline"),
     [
@@ -328,7 +344,7 @@ def test_before_anything_is_known_everybody_is_waited_for() -> None:
 )
 def test_the_deadline_follows_the_arrivals(lags: list[float], deadline: float) -> None:
     rounds = machine(ADAPTIVE)
-    rounds.neighbour(A).lags.extend(lags)
+    rounds.neighbour(A).lags[0].extend(lags)
     rounds.begin(plan(5, A), 100.0)
     assert not rounds.complete(100.0 + deadline - 1e-6)
     assert rounds.wake == pytest.approx(100.0 + deadline)
@@ -338,7 +354,7 @@ def test_the_deadline_follows_the_arrivals(lags: list[float], deadline: float) -
 def test_one_slow_neighbour_of_three_does_not_stretch_the_deadline() -> None:
     rounds = machine(ADAPTIVE)
     for partner, lag in ((A, 0.1), (B, 0.1), (C, 30.0)):
-        rounds.neighbour(partner).lags.extend([lag] * 8)
+        rounds.neighbour(partner).lags[0].extend([lag] * 8)
     rounds.begin(plan(5, A, B, C), 0.0)
     assert rounds.complete(0.4 + 1e-6)
 
