@@ -6,7 +6,7 @@
 Each process trains a 64-64-10 network on its labels of sorted digits, beside ballast that brings the model to `--megabytes`;
 a step sleeps for 100 ms more. Its length is measured first in processes that train alone, as many at a time; where rounds keep
 them in step, they begin each step together there, too. A link's rate is that of ZeroMQ over the loopback device while all use
-it at once, or the 100 Mbit that `tc` gives each process's own line. Printed, real and simulated: steps and
+it at once, or of TCP on the 100 Mbit that `tc` gives each process's own line. Printed, real and simulated: steps and
 own swaps of each block a second (mean over the nodes), share of the time that was spent waiting, accuracy of the mean model.
 """
 
@@ -17,6 +17,7 @@ import json
 import math
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -31,7 +32,6 @@ from harness import Contender, Crew, ours, span
 NODES, PAUSE, APART, TRIPS = 4, 0.1, 8.0, 41
 ALONE, TOGETHER = "-", "="
 """In place of an algorithm: no swarm; none, and each step begins when the others' do."""
-THIN = 100e6 / 8
 PORT = 7410
 
 
@@ -148,6 +148,33 @@ def namespaces() -> Iterator[list[list[str]]]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
+def shaped(inside: Sequence[Sequence[str]]) -> float:
+    """Bytes a second over one TCP connection from the first namespace to the second."""
+    script = [sys.executable, __file__, "--line"]
+    with subprocess.Popen([*inside[1], *script, "10.78.0.2", "receive"], stdout=subprocess.PIPE, text=True) as sink:
+        assert sink.stdout is not None
+        sink.stdout.readline()
+        _run(*inside[0], *script, "10.78.0.2", "send")
+        return float(sink.communicate(timeout=60)[0])
+
+
+def end(host: str, role: str) -> None:
+    """One end of a connection; the receiver prints when it listens, and then the rate between first and last byte."""
+    size, chunk = 25_000_000, 1 << 16
+    if role == "send":
+        with socket.create_connection((host, PORT), timeout=30) as there:
+            there.sendall(bytes(size))
+        return
+    with socket.create_server((host, PORT)) as server:
+        print("ready", flush=True)
+        there = server.accept()[0]
+        left = size - len(there.recv(chunk))
+        began, rest = time.monotonic(), left
+        while left > 0:
+            left -= len(there.recv(chunk))
+        print(rest / (time.monotonic() - began))
+
+
 def _run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True)
 
@@ -191,6 +218,7 @@ def real(made: Sequence[Any], seconds: float) -> Row:
 
 def predicted(case: Case, alone: Sequence[Any], seconds: float, megabytes: float, line: Any) -> Row:
     """From the steps of nodes that were alone."""
+    from p2p.config import LAN
     from p2p.sim.scenario import Scenario, Straggler, Until
     from p2p.sim.trial import simulate
 
@@ -198,7 +226,8 @@ def predicted(case: Case, alone: Sequence[Any], seconds: float, megabytes: float
     step = statistics.mean(normal)
     factor = statistics.mean(alone[0]["seconds"]) / step
     scenario = Scenario(
-        nodes=NODES, algorithm=case.algorithm, lan=line, model=megabytes * 1e6, step=step, blocks=8,
+        nodes=NODES, algorithm=case.algorithm, lan=line, model=megabytes * 1e6, step=step,
+        blocks=math.ceil(megabytes * 1e6 / LAN.exchange.block_bytes),
         variation=statistics.stdev(normal) / step, stragglers=(Straggler(1, factor),), until=Until(time=seconds),
     )  # fmt: skip
     found = simulate(scenario)
@@ -213,8 +242,8 @@ def compare(case: Case, seconds: float, megabytes: float) -> tuple[Row, Row]:
     rounds = case.algorithm.startswith("gossip")
     alone = processes(case, APART, megabytes, TOGETHER if rounds else ALONE, ())
     if case.thin:
-        line = Line(0.0002, bandwidth=THIN)
         with namespaces() as inside:
+            line = Line(0.0002, bandwidth=shaped(inside))
             made = processes(case, seconds, megabytes, case.algorithm, inside)
     else:
         rate, latency = loopback(megabytes)
@@ -227,6 +256,9 @@ def main() -> None:
     if sys.argv[1:2] == ["--node"]:
         index, pause, seconds, megabytes, algorithm, peer, listen = sys.argv[2:]
         node(int(index), float(pause), float(seconds), float(megabytes), algorithm, peer, listen)
+        return
+    if sys.argv[1:2] == ["--line"]:
+        end(*sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="rows with this in their name")
