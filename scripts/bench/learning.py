@@ -49,12 +49,15 @@ class Method:
     optimizer: str = "sgd"
     momentum: float = 0.9
     lr: float | None = None
+    codec: str = "raw"
 
 
 METHODS = (
     Method("all-reduce", None),
     Method("alone", "local:period=1000000000"),
     Method("async", "async"),
+    Method("async, bfloat16", "async", codec="bfloat16"),
+    Method("async, auto", "async", codec="auto"),
     Method("async, shared momentum", "async:momentum=shared"),
     Method("async, quasi-global", "async:momentum=quasi-global", momentum=0.0),
     Method("async, local momentum", "async:momentum=local"),
@@ -184,7 +187,7 @@ def simulated(method: Method, world: World, seed: int) -> Outcome:
         workload=digits,
         compute=compute(world, seed),
         underlay=Underlay(seed, access=Line(latency=0.0005, bandwidth=world.bandwidth)),
-        config=replace(LAN, exchange=scaled(MODEL / size, SWAPPED if swaps else PUSHED)),
+        config=replace(LAN, exchange=replace(scaled(MODEL / size, SWAPPED if swaps else PUSHED), codec=method.codec)),
         scale=MODEL / size,
         sample=1.0,
     )
