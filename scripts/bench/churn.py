@@ -1,6 +1,6 @@
 """What churn costs: samples a second while every ten seconds a process is killed and one comes, beside DDP under torchrun.
 
-    python scripts/bench/churn.py                 # about 5 minutes
+    python scripts/bench/churn.py                 # about 4 minutes
     python scripts/bench/churn.py --nodes 8 --every 5
 
 Each process trains digits in steps that wait 100 ms, as if they computed, and writes down when each step ended. After a calm

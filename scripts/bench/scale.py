@@ -1,6 +1,6 @@
 """What a node's step costs as the swarm grows: messages, bytes, the agent's CPU time, memory; one-peer exponential graph.
 
-    python scripts/bench/scale.py                                       # about 5 minutes
+    python scripts/bench/scale.py                                       # about 4 minutes
     python scripts/bench/scale.py --real 2 4 --simulated 16 64 --turns 1
 
 Real: so many processes of this machine, steps that wait 150 ms, one block of 64 KiB that all average. CPU time is that of all

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
-MODULES = ("harness", "venvs", "board", "counting", "learner", "straggler", "churn", "scale")
+MODULES = ("harness", "venvs", "board", "counting", "learner", "straggler", "churn", "scale", "report")
 
 
 @pytest.fixture
@@ -167,3 +167,33 @@ def test_what_is_sent_is_counted(bench: dict[str, ModuleType]) -> None:
     assert (counting.messages, counting.bytes) == (2, 11)
     counting.reset()
     assert (counting.messages, counting.bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["straggler", "churn", "scale"])
+def test_what_a_bench_writes_is_what_the_page_shows(
+    bench: dict[str, ModuleType], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = bench["straggler"].Outcome
+    figures = {what: [2.0] for what in bench["scale"].WHAT}
+    found = {
+        "straggler": (
+            "compare",
+            {"sorted, one slow": {"async": [outcome(2.0, 20.0, 0.0)], "ddp": [outcome(math.inf, 5.0, 0.0)]}},
+        ),
+        "churn": ("compare", {"async": {"calm": [100.0], "churn": [80.0], "killed": [1]}}),
+        "scale": ("grow", {"real": {4: figures, 8: figures}, "simulated": {}}),
+    }
+    work, result = found[name]
+    monkeypatch.setattr(bench[name], work, lambda *_: (result, {"somebody": "why not"}))
+    if name == "straggler":
+        monkeypatch.setattr(bench[name], "python_of", lambda *_: (None, "not here"))
+    monkeypatch.setattr(sys, "argv", [name, "--json", str(tmp_path / f"{name}.json")])
+    monkeypatch.setattr(bench["harness"], "heed", lambda: None)  # it is pytest's process
+    bench[name].main()
+    shown = {
+        "straggler": "| at least 2.2 | inf | yes |",
+        "churn": "| at least 0.85 | 0.8 | no |",
+        "scale": "| at most 1.2 | 1 | yes |",
+    }
+    assert shown[name] in bench["report"].page(tmp_path)
+    assert "Targets" in capsys.readouterr().out and "Infinity" not in (tmp_path / f"{name}.json").read_text()
