@@ -185,9 +185,9 @@ class Agent:
 
     @property
     def _finished(self) -> int:
-        """Members that were here, and left."""
-        known = self.membership.members.values() if self.membership is not None else ()
-        return sum(info.state is State.LEFT for info in known)
+        """Others that were here, and left."""
+        known = self.membership.members if self.membership is not None else {}
+        return sum(info.state is State.LEFT and node != self.node for node, info in known.items())
 
     async def change(self) -> None:
         """Wait until something in the membership changes."""
