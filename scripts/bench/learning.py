@@ -72,6 +72,7 @@ METHODS = (
     Method("gossip, quasi-global", "gossip:momentum=quasi-global", momentum=0.0),
     Method("local SGD, every 8", "local", "complete"),
     Method("local SGD, every 8, tracked", "local:momentum=tracked", "complete"),
+    Method("local SGD, every 10, tracked", "local:period=10,momentum=tracked", "complete", lr=0.03),
     Method("DreamDDP, every 8", "dreamddp"),
     Method("gossip, exact average every 8", "pga"),
     Method("OD-SGD", "od-sgd"),
