@@ -1,7 +1,7 @@
 """Many nodes in several datacenters, simulated: what a topology that knows the sites and codecs that know the links are worth.
 
-    python scripts/bench/sites.py                          # 100 nodes, 5 sites, 100 Mbit between two sites; about 5 minutes
-    python scripts/bench/sites.py --nodes 20 --seconds 20  # in less
+    python scripts/bench/sites.py                          # 20 nodes, 5 sites, 100 Mbit between two sites
+    python scripts/bench/sites.py --nodes 100 --rows 0,2   # takes long
     python scripts/bench/sites.py --nodes 8 --sites 2 --split sorted --wan 20mbit --rows 2,5    # need moments cross?
 
 A model that counts as 100 MB, and as much momentum; steps of 0.5 s; each host has a line of 10 Gbit, each pair of sites one
@@ -87,11 +87,11 @@ def line(topology: str, codec: str, given: argparse.Namespace) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--nodes", type=int, default=20)
     parser.add_argument("--sites", type=int, default=5)
     parser.add_argument("--wan", default="100mbit", help="between two sites, each way")
     parser.add_argument("--split", choices=("sorted", "shuffled"), default="shuffled")
-    parser.add_argument("--seconds", type=float, default=30.0, help="virtual ones")
+    parser.add_argument("--seconds", type=float, default=25.0, help="virtual ones")
     parser.add_argument("--rows", default="", help="numbers of rows, from 0, between commas; else all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at once")
     given = parser.parse_args()
