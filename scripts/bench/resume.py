@@ -29,11 +29,11 @@ from statistics import mean
 
 import numpy as np
 import numpy.typing as npt
-from harness import ROOT, Table, parser, publish, say
+from harness import ROOT, Table, heed, parser, publish, say
 
 from p2p.sim.workloads import digits
 
-BATCH, EVERY, LOOK = 240, 20, 5
+BATCH, EVERY, LOOK = 240, 20, 2
 LOOKS = "looks"
 """Folder of a run in which nodes leave their models."""
 
@@ -68,6 +68,7 @@ def main() -> None:
     if args.train:
         train(Path(os.environ["STARLINGS_RUN_DIR"]), args.steps)
         return
+    heed()
     figures = {algorithm: [pair(algorithm, run, args) for run in range(args.runs)] for algorithm in args.algorithms}
     tables = [table(algorithm, found, args) for algorithm, found in figures.items()]
     publish("resume", args, tables, {algorithm: [asdict(one) for one in found] for algorithm, found in figures.items()})
@@ -127,7 +128,7 @@ def pair(algorithm: str, number: int, args: argparse.Namespace) -> Pair:
     with tempfile.TemporaryDirectory() as folder:
         calm, struck = Path(folder, "calm"), Path(folder, "struck")
         say(f"{algorithm}, run {number + 1} of {args.runs}: undisturbed")
-        launch(calm, 0, args.nodes[0], algorithm, args.steps).wait()
+        finish(launch(calm, 0, args.nodes[0], algorithm, args.steps))
         say(f"{algorithm}, run {number + 1} of {args.runs}: killed and resumed")
         origins = [strike(struck, leg, algorithm, args) for leg in range(len(args.nodes))]
         curve, resumed = losses(looks(struck), origins)
@@ -149,17 +150,25 @@ def strike(run: Path, leg: int, algorithm: str, args: argparse.Namespace) -> tup
     """One leg, with its number of nodes; killed whole at its share of the steps. The step, and whose, from which it went on."""
     begun = newest(run)
     process = launch(run, leg, args.nodes[leg], algorithm, args.steps)
-    if leg == len(args.nodes) - 1:
-        process.wait()
-        return begun
-    end = args.steps * (leg + 1) // len(args.nodes)
-    while newest(run)[0] < end and process.poll() is None:
-        time.sleep(0.02)
-    for pid in [process.pid, *pids(run)]:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
+    if leg < len(args.nodes) - 1:
+        try:
+            while newest(run)[0] < args.steps * (leg + 1) // len(args.nodes) and process.poll() is None:
+                time.sleep(0.02)
+        finally:
+            for pid in [process.pid, *pids(run)]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+    finish(process)
     return begun
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its end; it ends with this process."""
+    try:
+        process.wait()
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def newest(run: Path) -> tuple[int, int]:
@@ -170,7 +179,9 @@ def newest(run: Path) -> tuple[int, int]:
 
 def pids(run: Path) -> list[int]:
     """Of the present leg's nodes."""
-    return [int(node["pid"]) for node in json.loads((run / "nodes.json").read_text())]
+    with suppress(FileNotFoundError):
+        return [int(node["pid"]) for node in json.loads((run / "nodes.json").read_text())]
+    return []
 
 
 # --- what came of it ---------------------------------------------------------------------------------------------
