@@ -1,6 +1,6 @@
 """What members do who send wrong models: 16 simulated nodes, 4-regular, two of them bad; accuracy on digits by rule and attack.
 
-    python scripts/bench/attacks.py                                      # the whole table
+    python scripts/bench/attacks.py                                      # the whole table: 112 runs of about 8 s
     python scripts/bench/attacks.py --split shuffled --rules nearest     # some of it
 
 The bad two train like the others and know all honest models, but send, whatever the block: `nan`; `1e8`; `flip`, their
