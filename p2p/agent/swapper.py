@@ -59,7 +59,7 @@ class Swapper(Carrier):
         super().__init__(shards, post, metrics, algorithm.clip, SWAPPED)
         self.shards = shards
         self.coding = Coding(shards.blocks, config)
-        halves = replace(config, credit_max=config.credit_max // 2)
+        halves = replace(config, credit_max=max(config.credit_max // 2, config.message_bytes))
         self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], halves, self._row, first_id)
         self.swaps.spread = algorithm.spread
         self.swaps.size = self.coding.nbytes

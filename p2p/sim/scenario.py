@@ -176,7 +176,8 @@ class Scenario:
         def scaled(nbytes: int) -> int:
             return max(block, int(nbytes / scale))
 
-        message, start, most = scaled(real.message_bytes), scaled(real.credit_start), scaled(real.credit_max)
+        message, start = scaled(real.message_bytes), scaled(real.credit_start)
+        most = max(4 * message, scaled(real.credit_max))  # swaps have a half of it: two messages, as they have in reality
         sizes = replace(real, block_bytes=block, message_bytes=message, credit_start=start, credit_max=most, codec=self.codec)
         return replace(base, exchange=sizes)
 
