@@ -5,8 +5,8 @@
 
 Each process trains a 64-64-10 network on its labels of sorted digits, beside ballast that brings the model to `--megabytes`;
 a step sleeps for 100 ms more. Its length is measured first in processes that train alone, as many at a time; where rounds keep
-them in step, they begin each step together there, too. A link's rate is that of ZeroMQ over the loopback device while all use
-it at once, or of TCP on the 100 Mbit that `tc` gives each process's own line. Printed, real and simulated: steps and
+them in step, they begin each step together there, too. A link's rate is what agents get out of the loopback device, and of the
+machine, while nobody trains; or that of TCP on the 100 Mbit that `tc` gives each process's own line. Printed, real and simulated: steps and
 own swaps of each block a second (mean over the nodes), share of the time that was spent waiting, accuracy of the mean model.
 """
 
@@ -180,14 +180,15 @@ def _run(*words: str) -> None:
 
 
 def loopback(megabytes: float) -> tuple[float, float]:
-    """Bytes a second, and seconds one way, over ZeroMQ while every process sends to one and receives from another."""
+    """Bytes a second, and seconds one way, that agents get out of this machine while nobody trains."""
     little, size = 0.004, 2 * megabytes
     latency = _exchange(little)
     return (size - little) * 1e6 / max(_exchange(size) - latency, 1e-9), latency
 
 
 def _exchange(megabytes: float) -> float:
-    with Crew(Contender("raw", ours("raw.py", "zeromq", "plain", megabytes)), NODES) as crew:
+    """Seconds of one round of all, between nodes that do nothing else."""
+    with Crew(Contender("agents", ours("swarm.py", "gossip", "plain", megabytes)), NODES) as crew:
         crew.ready()
         crew.say("fill")
         return statistics.median(span(crew.say("exchange")) for _ in range(TRIPS))
