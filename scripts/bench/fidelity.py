@@ -6,8 +6,9 @@
 Each process trains a 64-64-10 network on its labels of sorted digits, beside ballast that brings the model to `--megabytes`;
 a step sleeps for 100 ms more. Its length is measured first in processes that train alone, as many at a time; where rounds keep
 them in step, they begin each step together there, too. A link's rate is what agents get out of the loopback device, and of the
-machine, while nobody trains; or that of TCP on the 100 Mbit that `tc` gives each process's own line. Printed, real and simulated: steps and
-own swaps of each block a second (mean over the nodes), share of the time that was spent waiting, accuracy of the mean model.
+machine, while nobody trains; or that of TCP on the 100 Mbit that `tc` gives each process's own line. Printed, real and
+simulated: steps and own swaps of each block a second (mean over the nodes), share of the time that was spent waiting,
+accuracy of the mean model.
 """
 
 from __future__ import annotations
