@@ -61,6 +61,10 @@ class Quadratic:
         x = vector(model)
         model.x.grad = torch.from_numpy(self.a[node] @ x - self.b[node] if self.learns else 0 * x)
 
+    def batch_loss(self, node: int, model: nn.Module) -> float:
+        x = vector(model)
+        return float(x @ self.a[node] @ x / 2 - self.b[node] @ x)
+
     def score(self, model: nn.Module) -> float:
         return float(np.abs(vector(model)).max())
 
