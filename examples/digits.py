@@ -58,7 +58,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Learn handwritten digits in a swarm.")
     parser.add_argument("--optimizer", choices=LEARNING_RATE, default="sgd")
     parser.add_argument("--steps", type=int, default=1500, help="of the swarm (default: 1500)")
-    parser.add_argument("--split", choices=("sorted", "shuffled"), default="sorted", help="how the images are dealt out")
+    parser.add_argument(
+        "--split", choices=("sorted", "shuffled", "rotated"), default="sorted", help="how the images are dealt out"
+    )
     parser.add_argument("--share", type=fraction, default=(0, 1), help="I/N: use only this part of the sorted images")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()

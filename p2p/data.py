@@ -14,7 +14,7 @@ from p2p.drawn import Drawn, Source, source
 from p2p.errors import ConfigError, StateError
 from p2p.permutation import Permutation
 
-Split = Literal["shuffled", "sorted"]
+Split = Literal["shuffled", "rotated", "sorted"]
 Place = Callable[[], tuple[int, int]]
 """The node's rank in the present view, and the view's length."""
 
@@ -22,6 +22,8 @@ CHUNKS = 2048
 """Chunks an epoch has at most by default: fine enough to share out evenly, and 256 bytes say which are done."""
 SMALLEST = 16
 """Samples in a chunk at least, by default: what is asked for and told once per chunk."""
+PIECE = 1024
+"""Samples of an order that are computed at once."""
 MOST = 1 << 16
 """Chunks an epoch may have: 8 KiB in every word about work."""
 
@@ -167,6 +169,34 @@ def chunk_size(length: int, chunk: int | None) -> int:
     if size < 1 or -(-length // size) > MOST:
         raise ConfigError(f"chunk={chunk}: for {length} samples it can be from {-(-length // MOST)} to {length}")
     return size
+
+
+class RotatedSampler(Sampler[int]):
+    """Every node has all samples, in the same order of each epoch, but begins a share further than the one before it.
+
+    Tyagi and Swany, "SelSync" (2023), SelDP: the order is cut into as many runs as there are nodes, and node k of the view goes
+    through runs k, k + 1 ... and round. So at any time the nodes work on different samples, as with shares, and one that is
+    long without an exchange has still seen everything. An epoch is n times as long as where work is shared out.
+    """
+
+    def __init__(self, length: int, seed: int, place: Place, epoch: Epoch) -> None:
+        if length < 1:
+            raise ConfigError("the data set is empty: there is nothing to go through")
+        self._length = length
+        self._seed = seed
+        self._place = place
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        rank, count = self._place()
+        order = Permutation(self._length, self._seed, self._epoch.enter(self._epoch.number))
+        begin = self._length * rank // count
+        for stretch in ((begin, self._length), (0, begin)):
+            for first in range(*stretch, PIECE):
+                yield from order[first : min(first + PIECE, stretch[1])].tolist()
+
+    def __len__(self) -> int:
+        return self._length
 
 
 class SortedSampler(Sampler[int]):

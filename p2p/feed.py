@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from p2p.agent.work import Works
 from p2p.batches import PartBatches
-from p2p.data import Epoch, LeaseSampler, Place, SortedSampler, Split, chunk_size
+from p2p.data import Epoch, LeaseSampler, Place, RotatedSampler, SortedSampler, Split, chunk_size
 from p2p.desk import AgentDesk, Caller
 from p2p.errors import ConfigError
 from p2p.stream import Stream
@@ -40,12 +40,14 @@ class Feed:
 
     def sampler(
         self, data: Sized, chunk: int | None, split: Split, labels: Sequence[int] | None
-    ) -> LeaseSampler | SortedSampler:
+    ) -> LeaseSampler | RotatedSampler | SortedSampler:
         """See Node.sampler."""
         if split == "shuffled":
             return self._leased(data, chunk)
+        if split == "rotated":
+            return RotatedSampler(len(data), self._seed, self._place, self._epoch)
         if split != "sorted":
-            raise ConfigError(f"split is {split!r}: it can be 'shuffled' or 'sorted'")
+            raise ConfigError(f"split is {split!r}: it can be 'shuffled', 'rotated' or 'sorted'")
         return SortedSampler(len(data), labels, self._seed, self._place, self._epoch)
 
     def batches(self, data: Sized, batch: int | str, micro: int | None, chunk: int | None) -> PartBatches:

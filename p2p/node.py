@@ -29,7 +29,7 @@ from p2p.agent.consensus import Consensus, consensus
 from p2p.batches import PartBatches
 from p2p.bootstrap import Bootstrap, make_transport, make_who
 from p2p.config import LAN, Config
-from p2p.data import Epoch, LeaseSampler, SortedSampler, Split
+from p2p.data import Epoch, LeaseSampler, RotatedSampler, SortedSampler, Split
 from p2p.errors import ClosedError, ConfigError, StateError
 from p2p.feed import Feed
 from p2p.handover import Handover
@@ -226,10 +226,11 @@ class Node:
 
     def sampler(
         self, data: Sized, *, chunk: int | None = None, split: Split = "shuffled", labels: Sequence[int] | None = None
-    ) -> LeaseSampler | SortedSampler:
+    ) -> LeaseSampler | RotatedSampler | SortedSampler:
         """A torch Sampler of this node's share of each epoch; see LeaseSampler for what is promised.
 
         Work is shared out in chunks of `chunk` samples. Scripts make their samplers in the same order on every node.
+        `split="rotated"` gives every node all samples, each beginning elsewhere, for algorithms with long local phases.
         `split="sorted"` deals the samples sorted by `labels` instead, so that a node sees few of them: for experiments.
         """
         return self._feed.sampler(data, chunk, split, labels)

@@ -17,10 +17,11 @@ from p2p.agent.finished import Finished
 from p2p.agent.leases import Begin, Leases, Wait
 from p2p.batches import PartBatches
 from p2p.config import WorkConfig
-from p2p.data import Epoch, LeaseSampler, SortedSampler, chunk_size
+from p2p.data import Epoch, LeaseSampler, RotatedSampler, SortedSampler, chunk_size
 from p2p.drawn import Drawn
 from p2p.errors import ConfigError, StateError
 from p2p.net.messages import Lease, Work
+from p2p.permutation import Permutation
 from p2p.stream import Stream
 
 LABELS = [3, 1, 2, 1, 3, 2, 1, 2, 3, 0]
@@ -382,6 +383,34 @@ def test_sorted_by_label_is_another_order_each_epoch() -> None:
     assert first != second
     assert list(by_label(0, 1)) == first
     assert list(by_label(0, 1, epoch=1)) == second  # a joiner goes on in its donor's epoch
+
+
+def rotated(rank: int, count: int, epoch: int = 0, length: int = 3000) -> list[int]:
+    return list(RotatedSampler(length, 7, lambda: (rank, count), Epoch(epoch)))
+
+
+def test_rotated_gives_everybody_everything_in_one_order_from_another_place() -> None:
+    passes = [rotated(rank, 4) for rank in range(4)]
+    assert all(sorted(samples) == list(range(3000)) for samples in passes)
+    for rank, samples in enumerate(passes):
+        assert samples == passes[0][750 * rank :] + passes[0][: 750 * rank]
+    assert passes[0] == Permutation(3000, 7, 0)[:].tolist()
+
+
+def test_at_no_time_two_nodes_work_on_the_same_samples() -> None:
+    passes = [rotated(rank, 4) for rank in range(4)]
+    for begin in range(0, 3000, 750):
+        at_work = [set(samples[begin : begin + 750]) for samples in passes]
+        assert sum(map(len, at_work)) == len(set.union(*at_work)) == 3000
+
+
+def test_rotated_is_another_order_each_epoch_and_says_its_length() -> None:
+    node = RotatedSampler(10, 7, lambda: (1, 3), Epoch())
+    first, second = list(node), list(node)
+    assert first != second and second == rotated(1, 3, epoch=1, length=10)
+    assert len(node) == 10
+    with pytest.raises(ConfigError, match="empty"):
+        RotatedSampler(0, 7, lambda: (0, 1), Epoch())
 
 
 @pytest.mark.parametrize("labels", [None, [1, 2]])
