@@ -140,4 +140,4 @@ def test_a_stand_in_has_as_many_messages_as_the_model() -> None:
     exchange = Scenario(model=1e6, blocks=8).config(4000).exchange
     assert (exchange.block_bytes, exchange.message_bytes) == (1000, 16777)  # four blocks of 256 KiB; one message holds them
     big = Scenario(model=1e9, blocks=8).config(4000).exchange
-    assert (big.block_bytes, big.message_bytes, big.credit_max) == (504, 504, 504)
+    assert (big.block_bytes, big.message_bytes, big.credit_max) == (504, 504, 4 * 504)
