@@ -88,9 +88,9 @@ def test_a_rule_goes_by_steps() -> None:
         (14e6, "raw"),
         (13e6, "bfloat16"),
         (5e6, "int8"),
-        (2e6, "random-k:10"),
-        (2e5, "low-rank:1"),
-        (1e3, "low-rank:1"),
+        (2e6, "int4"),
+        (2e5, "int4"),
+        (1e3, "int4"),
     ],
 )
 def test_auto_takes_the_mildest_that_carries_everything_in_three_steps(bandwidth: float, expected: str) -> None:
@@ -132,14 +132,14 @@ def test_a_link_that_drops_to_a_tenth_has_its_codec_at_the_next_look() -> None:
     made = coding("auto")
     made.review("b", link(2e7), 0.1, 10.0)
     made.review("b", link(2e6), 0.1, 10.0 + REVIEW)
-    assert (made.wanted("b").name, LADDER[0].name) == ("random-k:10", "raw")
+    assert (made.wanted("b").name, LADDER[0].name) == ("int4", "raw")
 
 
 def test_a_new_view_keeps_what_was_found_out() -> None:
     made = coding("auto")
     made.review("b", link(2e6), 0.1, 10.0)
     made.seat("eu", {"b": "us"})
-    assert (made.wanted("b").name, made.wanted("a")) == ("random-k:10", RAW)
+    assert (made.wanted("b").name, made.wanted("a")) == ("int4", RAW)
 
 
 def test_the_head_of_a_piece_follows_the_last_answer_of_that_block_and_codec() -> None:
