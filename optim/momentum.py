@@ -20,12 +20,12 @@ from topology import SpecError
 class WithMomentum(Algorithm):
     """An algorithm on which momentum is `local`, `shared`, `tracked` (see `optim.tracked`) or `quasi-global`.
 
-    `tracked` forgets a share of `forget` of what others brought, per step. `quasi-global` brings its own momentum (the
-    optimizer's must be off): `beta` is its share of a step, `mu` its memory.
+    `tracked` forgets a share of `forget` of what others brought, per step: little learns sooner, much is steadier.
+    `quasi-global` brings its own momentum (the optimizer's must be off): `beta` is its share of a step, `mu` its memory.
     """
 
     momentum: Literal["shared", "tracked", "local", "quasi-global"] = "shared"  # type: ignore[assignment]  # two more
-    forget: float = 0.01
+    forget: float = 0.1
     beta: float = 0.9
     mu: float = 0.9
 
