@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,14 +14,6 @@ import pytest
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 MODULES = ("harness", "venvs", "exchange", "report", "attacks", "all", "overlap", "memory")
 ECHO = "import sys, json\nprint('1', flush=True)\nfor line in sys.stdin: print(json.dumps(line.strip()), flush=True)"
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
-    monkeypatch.syspath_prepend(str(BENCH))
-    yield {name: __import__(name) for name in MODULES}
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 class Crew:

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 MODULES = ("harness", "join", "resume")
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
-    monkeypatch.syspath_prepend(str(BENCH))
-    yield {name: __import__(name) for name in MODULES}
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 class Crew:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -12,17 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 MODULES = ("harness", "venvs", "board", "counting", "learner", "straggler", "churn", "scale", "report")
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
-    monkeypatch.syspath_prepend(str(BENCH / "ways"))
-    monkeypatch.syspath_prepend(str(BENCH))
-    yield {name: __import__(name) for name in MODULES}
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 def test_a_target_is_held_at_most_or_at_least(bench: dict[str, ModuleType]) -> None:
