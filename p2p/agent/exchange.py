@@ -21,7 +21,7 @@ from statistics import median
 from p2p.agent.answers import Answers
 from p2p.agent.bundles import BLOCKS
 from p2p.agent.links import Link
-from p2p.agent.round_robin import Block, Row
+from p2p.agent.round_robin import PEEK, Block, Row
 from p2p.agent.stream import Stream
 from p2p.agent.swap import Limits, Open, Opened, Repeat, Tally, Verdict
 from p2p.agent.turns import turns
@@ -68,7 +68,8 @@ class Swaps:
         self._swap_time = 0.0
         self._answers = Answers(config.credit_max + config.message_bytes)  # one more is on its way when a receipt comes
         self._due = [(0.0, i) for i in range(len(self.blocks))]
-        self._waiting: set[int] = set()  # due, but held or without a partner
+        self._waiting: set[int] = set()  # due, but held, or there is nobody to ask
+        self._alone = False
         self._receipts: dict[str, list[int]] = {}
         self._full: set[str] = set()  # partners whose connection had no room
         self._shut: set[str] = set()  # partners to whom the limits let no more leave
@@ -89,7 +90,7 @@ class Swaps:
             self._receipts.pop(gone, None)
         for block in self.blocks:
             block.debts = {p: d for p, d in block.debts.items() if p in live}
-            block.chosen = False  # other rows: who was alone may have a partner now
+        self._alone = not any(self.row(round) for round in range(PEEK))
         self._wake_waiting()
         self.stream.partners(live)
         return self._answers.partners({*live, *joining})
@@ -175,7 +176,7 @@ class Swaps:
         for i in range(opened.first, opened.first + opened.count):
             block = self.blocks[i]
             block.due = now
-            block.debts[opened.partner] = block.debts.get(opened.partner, 0.0) + 1
+            block.pay(opened.partner, -1)
         self._sort_due()
 
     def withdrawn(self, exchange: int) -> Opened:
@@ -327,10 +328,12 @@ class Swaps:
         limit = self.limit
         for i in list(self._pop_due(now)):
             block = self.blocks[i]
-            able = block.held < limit and block.nbytes <= self._budget
-            partner = block.choose(self.row, self._serving(i, planned, busy, now)) if able else None
-            if partner is None:
+            if self._alone or block.held >= limit or block.nbytes > self._budget:
                 self._waiting.add(i)
+                continue
+            partner = block.choose(self.row, self._serving(i, planned, busy, now))
+            if partner is None:
+                self._schedule(i, now)
                 continue
             planned[partner] = planned.get(partner, 0) + self.size(partner, i)
             self._budget -= block.nbytes
@@ -369,7 +372,7 @@ class Swaps:
                         break
                     group, i = [*group, i], i + 1
                 yield self._start(partner, group, now)
-                self._pay(partner, group, now)
+                self._pay(partner, group)
                 if self.limits is not None:
                     break  # the message counts against them once it has left
 
@@ -380,18 +383,13 @@ class Swaps:
         span = max(1, self.link(partner).message // max(1, self.size(partner, 0)))
         return self.stream.next(partner, span, self.limit, now, lambda i: self.free(partner, i))
 
-    def _pay(self, partner: str, group: Sequence[int], now: float) -> None:
-        """These were owed; those that were due, and waited, have had their turn."""
+    def _pay(self, partner: str, group: Sequence[int]) -> None:
         for i in group:
-            self.blocks[i].debts[partner] -= 1
-            if i in self._waiting:
-                self._waiting.discard(i)
-                self.blocks[i].chosen = False
-                self._schedule(i, now)
+            self.blocks[i].pay(partner)
 
     def _owes(self, partner: str, i: int) -> bool:
         block = self.blocks[i]
-        return block.held < self.limit and block.debts.get(partner, 0.0) > 0 and self.free(partner, i)
+        return block.held < self.limit and block.owes(partner) and self.free(partner, i)
 
     def _serving(self, i: int, planned: Mapping[str, int], busy: set[str], now: float) -> Callable[[str], bool]:
         """Whether a partner has room for the block, beside what is planned; who has not is `busy` for this tick, and served by

@@ -9,7 +9,8 @@ Row = Sequence[tuple[str, float]]
 """Whom to ask in one round, with weights that sum to 1 (the self weight dropped); empty where nobody."""
 
 PEEK = 8  # rounds that a block looks ahead for a partner with credit
-DEBT = 2.0  # swaps that one partner may be owed of one block
+DEBT = 2.0  # swaps that one partner may be owed of one block, or have had before their time
+SMALL = 1e-9  # no debt: what rounding leaves
 
 
 @dataclass(slots=True)
@@ -23,27 +24,35 @@ class Block:
     due: float = 0.0
     held: int = 0  # own swaps open and not overdue
     answered: bool = False  # another's swap, while an own one is open
-    chosen: bool = False  # this round's row has been added to the debts, no partner had credit yet
     debts: dict[str, float] = field(default_factory=dict)
+    """Swaps that each partner is owed: with those that were begun they add up to the rounds that were due."""
 
     def choose(self, row: Callable[[int], Row], serves: Callable[[str], bool]) -> str | None:
-        """Each round adds its weights to the debts, the largest debt of who `serves` is paid; None where nobody does."""
-        for peek in range(PEEK):
-            if peek or not self.chosen:
-                self._next_round(row)
-            open_to = [p for p in self.debts if serves(p)]
-            if open_to:
-                partner = max(open_to, key=self.debts.__getitem__)
-                self.debts[partner] -= 1
-                self.chosen = False
+        """The block is due: a round's weights join the debts, and the largest debt of those who `serves` is paid.
+
+        Where none of those who are owed does, the next rounds are looked at, too: who is passed over keeps its debt.
+        Where nobody does at all, None, and the first round alone has counted: its link, once it has room, owes the swap.
+        """
+        first: tuple[int, dict[str, float]] | None = None
+        for _ in range(PEEK):
+            self._next_round(row)
+            partner = max((p for p in self.debts if self.owes(p) and serves(p)), key=self.debts.__getitem__, default=None)
+            if partner is not None:
+                self.pay(partner)
                 return partner
-            if self.chosen and not peek:
-                return None
-            self.chosen = True
+            first = first or (self.round, dict(self.debts))
+        self.round, self.debts = first or (self.round, self.debts)
         return None
 
+    def owes(self, partner: str) -> bool:
+        """Whether the partner is to have a swap of this block."""
+        return self.debts.get(partner, 0.0) > SMALL
+
+    def pay(self, partner: str, swaps: float = 1.0) -> None:
+        """So many swaps of this block begin; negative where they are owed."""
+        self.debts[partner] = min(max(self.debts.get(partner, 0.0) - swaps, -DEBT), DEBT)
+
     def _next_round(self, row: Callable[[int], Row]) -> None:
-        self.debts = {p: d for p, d in self.debts.items() if d > 1e-9}
         for partner, weight in row(self.round):
-            self.debts[partner] = min(self.debts.get(partner, 0.0) + weight, DEBT)
+            self.pay(partner, -weight)
         self.round += 1

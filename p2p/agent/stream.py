@@ -49,7 +49,7 @@ class Stream:
 
         None where there is none that is not held; and the partner is behind no more, where nothing is owed that is `free`.
         """
-        owed = [(i, block) for i, block in enumerate(self._blocks) if block.debts.get(partner, 0.0) > 0 and free(i)]
+        owed = [(i, block) for i, block in enumerate(self._blocks) if block.owes(partner) and free(i)]
         if not owed:
             self.behind.pop(partner, None)
         stretches = defaultdict[int, float](float)

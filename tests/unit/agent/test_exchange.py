@@ -453,6 +453,17 @@ def test_a_partner_without_credit_is_passed_over_and_its_debt_served_first() -> 
     assert owed.partner == "a"
 
 
+def test_a_block_for_which_nobody_has_room_is_owed_one_swap_each_time_it_is_due() -> None:
+    """A longer period thins what thin links carry, too."""
+    swaps = machine(row=in_turn("a", "b", "c"))
+    for partner in "abc":
+        swaps.link(partner).full_until = math.inf
+    for i in range(1, 6):
+        assert opened(swaps, 2.0 * i) == []
+        assert sum(swaps.blocks[0].debts.values()) == i
+    assert swaps.blocks[0].debts == {"a": 2.0, "b": 2.0, "c": 1.0}
+
+
 def test_debts_are_bounded() -> None:
     swaps = machine(row=in_turn("a", "b"))
     for i in range(50):

@@ -193,7 +193,7 @@ def test_the_mixing_interval_counts_swaps_and_not_looks() -> None:
     assert (world.nodes["0"].mean_round, world.nodes["0"].round) == (0.0, 0)
     world.full = set()
     world.run(50.0)
-    assert 4 <= world.nodes["0"].mean_round <= 6
+    assert 5 <= world.nodes["0"].mean_round <= 7, "five that were due, and at most two that were owed"
 
 
 def test_buffers_are_bounded_while_a_partner_is_stuck() -> None:
