@@ -12,25 +12,23 @@ subtracts it; the swarm's mean does not move. The rules (each is there because t
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
+from p2p.agent.agenda import Agenda
 from p2p.agent.answers import Answers
 from p2p.agent.bundles import BLOCKS
 from p2p.agent.links import Link
 from p2p.agent.round_robin import PEEK, Block, Row
 from p2p.agent.stream import Stream
 from p2p.agent.swap import Limits, Open, Opened, Repeat, Tally, Verdict
-from p2p.agent.turns import turns
 from p2p.config import ExchangeConfig
 
 FULL = 0.01  # seconds before a connection without room is tried again
 RECEIPTS = 1024  # that one message carries
 BESIDE = 1 / 8  # of a joiner's blocks that came, so many bytes are swapped while the others come: the download goes first
-MATERIAL = 1.25  # by which factor what a link carries in a step has changed before turns are dealt anew
 EASE = (1 / 8, 1 / 2)  # a joiner's weight limit, at first and in the end
 
 
@@ -46,29 +44,23 @@ class Swaps:
         self.size: Callable[[str, int], int] = lambda partner, i: self.blocks[i].nbytes  # of a block on a link
         self.free: Callable[[str, int], bool] = lambda partner, i: True  # whether a block may go to a partner now
         self.limits: Limits | None = None  # the user's
+        self.agenda = Agenda(self.blocks)
         self.stream = Stream(self.blocks, first_id >> 20)
         self.links: dict[str, Link] = {}
         self.tally = Tally()
         self.pace = 0.0  # neighbourhood step time, seconds; 0: nothing is due yet
         self.period = 1  # steps between two own swaps of a block
         self.silent = False  # nothing new is asked for, while others are answered
-        self.spread = False  # blocks become due one after another over a period, or have turns
-        self._spaced = False  # once they do
-        self._turns: list[int] = []  # of each block, once the links have shown their rates: its step of the period
-        self._dealt = 0, 0.0  # the period and the bytes a step that they were dealt for
         self.eager = False  # no local updates any more: as fast as swaps go
         self.most = 0  # own swaps that one block has opened
         self.ramp = 0  # rounds over which a joiner's weight limit rises; 0 for none
         self.closing = False
-        self._absent: set[int] = set()  # their state is still on its way: they take no part
         self._budget = math.inf  # bytes that may be swapped while others are on their way
         self._next = first_id
         self._open: dict[int, Open] = {}  # in order of opening
         self._times: deque[float] = deque(maxlen=64)
         self._swap_time = 0.0
         self._answers = Answers(config.credit_max + config.message_bytes)  # one more is on its way when a receipt comes
-        self._due = [(0.0, i) for i in range(len(self.blocks))]
-        self._waiting: set[int] = set()  # due, but held, or there is nobody to ask
         self._alone = False
         self._receipts: dict[str, list[int]] = {}
         self._full: set[str] = set()  # partners whose connection had no room
@@ -91,25 +83,19 @@ class Swaps:
         for block in self.blocks:
             block.debts = {p: d for p, d in block.debts.items() if p in live}
         self._alone = not any(self.row(round) for round in range(PEEK))
-        self._wake_waiting()
+        self.agenda.wake()
         self.stream.partners(live)
         return self._answers.partners({*live, *joining})
 
     def await_state(self, ramp: int) -> None:
         """The blocks are a joiner's, and not there yet; each one's weight limit will rise over so many rounds of its own."""
         self.ramp, self._budget = ramp, 0.0
-        self._absent = set(range(len(self.blocks)))
-        self._due.clear()
-        self._waiting.clear()
+        self.agenda.await_state()
 
     def arrived(self, blocks: Iterable[int] | None = None, due: float = 0.0) -> None:
         """These blocks are there (None: all), and take part from now on; to be swapped at `due` at the earliest."""
-        came = self._absent & set(blocks) if blocks is not None else self._absent
-        self._absent = self._absent - came
-        self._budget = self._budget + BESIDE * sum(self.blocks[i].nbytes for i in came) if self._absent else math.inf
-        for i in came:
-            self.blocks[i].due = max(self.blocks[i].due, due)
-            heapq.heappush(self._due, (self.blocks[i].due, i))
+        came = self.agenda.arrived(blocks, due)
+        self._budget = self._budget + BESIDE * sum(self.blocks[i].nbytes for i in came) if self.agenda.absent else math.inf
 
     def link(self, partner: str) -> Link:
         link = self.links.get(partner)
@@ -146,8 +132,7 @@ class Swaps:
         repeats = self._repeats(now)
         if not self.running:
             return list(repeats)
-        if self.spread and not self._spaced:
-            self._space(now)
+        self.agenda.space(now, self.interval)
         return [*repeats, *self._open_owed(now), *self._open_due(now)]
 
     @property
@@ -156,13 +141,13 @@ class Swaps:
         wake = min([entry.again for entry in self._open.values()]) if self._open else math.inf
         if not self.running:
             return wake
-        if self._waiting or self.stream.behind:
+        if self.agenda.waiting or self.stream.behind:
             if self._loose:
                 return 0.0
             if self.limits is not None and self._shut:
                 wake = min(wake, *[self.limits.opens(partner) for partner in self._shut])
-        if self._due:
-            wake = min(wake, self._due[0][0])
+        if self.agenda.next is not None:
+            wake = min(wake, self.agenda.next)
         holding = next((entry for entry in self._open.values() if entry.holds), None)
         if holding is not None:
             wake = min(wake, holding.opened.at + self._overdue_after)
@@ -173,11 +158,10 @@ class Swaps:
         opened = self.withdrawn(exchange)
         self.link(opened.partner).full_until = now + FULL
         self._full.add(opened.partner)
-        for i in range(opened.first, opened.first + opened.count):
-            block = self.blocks[i]
-            block.due = now
-            block.pay(opened.partner, -1)
-        self._sort_due()
+        blocks = range(opened.first, opened.first + opened.count)
+        for i in blocks:
+            self.blocks[i].pay(opened.partner, -1)
+        self.agenda.hasten(blocks, now)
 
     def withdrawn(self, exchange: int) -> Opened:
         """It could not be staged, so nothing was sent: the blocks are due again in their time."""
@@ -188,21 +172,10 @@ class Swaps:
         return opened
 
     def stepped(self, step: int, now: float) -> None:
-        """The trainer and the agent have met. Where blocks are spread, those whose turn it is are due, fresh as they are.
-
-        Turns are dealt anew where a link carries much more or less in a step than when they were dealt.
-        """
+        """The trainer and the agent have met. Where blocks have turns, those whose it is are due, fresh as they are."""
         rates = [link.bandwidth for link in self.links.values() if link.rates]
-        if not self.spread or not self.running or not rates:
-            return
-        carried, (period, before) = median(rates) * self.pace, self._dealt
-        if period != self.period or not before / MATERIAL < carried < before * MATERIAL:
-            self._turns = turns([block.nbytes for block in self.blocks], carried, self.period)
-            self._dealt = self.period, carried
-        for block, turn in zip(self.blocks, self._turns, strict=True):
-            if turn == step % self.period and block.due < now + self.interval:
-                block.due = min(block.due, now)
-        self._sort_due()
+        if self.agenda.spread and self.running and rates:
+            self.agenda.turn(step, self.period, median(rates) * self.pace, now, self.interval)
 
     def asking(self, partner: str, exchange: int) -> Opened | None:
         """The own swap that is open under this id with this partner; None where nobody waits for an answer."""
@@ -257,7 +230,7 @@ class Swaps:
         accepted = 0
         for bit in range(count):
             block = self.blocks[first + bit]
-            if first + bit not in self._absent and not (block.held and block.answered):
+            if first + bit not in self.agenda.absent and not (block.held and block.answered):
                 block.answered = block.held > 0
                 accepted |= 1 << bit
         passing = 1 + max((b.held for b in self.blocks[first : first + count]), default=0)
@@ -326,41 +299,18 @@ class Swaps:
         planned: dict[str, int] = {}
         busy: set[str] = set()
         limit = self.limit
-        for i in list(self._pop_due(now)):
+        for i in self.agenda.due(now):
             block = self.blocks[i]
             if self._alone or block.held >= limit or block.nbytes > self._budget:
-                self._waiting.add(i)
+                self.agenda.waiting.add(i)
                 continue
             partner = block.choose(self.row, self._serving(i, planned, busy, now))
             if partner is None:
-                self._schedule(i, now)
+                self.agenda.schedule(i, now + self.interval, self.pace)
                 continue
             planned[partner] = planned.get(partner, 0) + self.size(partner, i)
             self._budget -= block.nbytes
             yield i, partner
-
-    def _space(self, now: float) -> None:
-        """Once: from here on each block comes a period after its last swap, so the order stays."""
-        self._spaced, total, before = True, sum(block.nbytes for block in self.blocks), 0
-        for block in self.blocks:
-            block.due = now + self.interval * before / total
-            before += block.nbytes
-        self._due = [(block.due, i) for i, block in enumerate(self.blocks)]
-
-    def _sort_due(self) -> None:
-        """Some blocks are due at another time."""
-        self._due = [(self.blocks[i].due, i) for _, i in self._due]
-        heapq.heapify(self._due)
-
-    def _pop_due(self, now: float) -> Iterator[int]:
-        self._wake_waiting()
-        while self._due and self._due[0][0] <= now:
-            yield heapq.heappop(self._due)[1]
-
-    def _wake_waiting(self) -> None:
-        for i in self._waiting:
-            heapq.heappush(self._due, (self.blocks[i].due, i))
-        self._waiting.clear()
 
     def _open_owed(self, now: float) -> Iterator[Opened]:
         """What links that are behind have room for; a block's own schedule goes on beside it."""
@@ -402,7 +352,7 @@ class Swaps:
             if self._room(partner, i, planned.get(partner, 0), now):
                 return True
             busy.add(partner)
-            if not self.link(partner).paused(now) and not self._absent:  # a download goes before streams
+            if not self.link(partner).paused(now) and not self.agenda.absent:  # a download goes before streams
                 self.stream.behind[partner] = None
             return False
 
@@ -445,13 +395,8 @@ class Swaps:
     def _scheduled(self, partner: str, group: Sequence[int], now: float) -> Opened:
         opened = self._start(partner, group, now)
         for i in group:
-            self._schedule(i, now)
+            self.agenda.schedule(i, now + self.interval, self.pace)
         return opened
-
-    def _schedule(self, i: int, now: float) -> None:
-        """The block is due again one interval from now; where it has turns, unless its turn comes first."""
-        self.blocks[i].due = now + self.interval + (self.pace / 2 if self._turns else 0.0)
-        heapq.heappush(self._due, (self.blocks[i].due, i))
 
     def _close(self, exchange: int, receipt: float | None = None) -> Open:
         entry = self._open.pop(exchange)
@@ -484,8 +429,7 @@ class Swaps:
         assert all(b.swaps >= 0 and b.due >= 0 for b in self.blocks)
         self._answers.validate_state()
         assert max(held, default=0) <= self.config.open_max
-        queued = sorted([*(i for _, i in self._due), *self._waiting, *self._absent])
-        assert queued == list(range(len(self.blocks))), "each block is queued exactly once"
+        self.agenda.validate_state()
         for partner, link in self.links.items():
             assert link.under_way == sum(p.nbytes for p in link.parcels.values())
             assert set(link.parcels) == {e for e, o in self._open.items() if o.opened.partner == partner}

@@ -61,7 +61,7 @@ class Swapper(Carrier):
         self.coding = Coding(shards.blocks, config)
         halves = replace(config, credit_max=max(config.credit_max // 2, config.message_bytes))
         self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], halves, self._row, first_id)
-        self.swaps.spread = algorithm.spread
+        self.swaps.agenda.spread = algorithm.spread
         self.swaps.size = self.coding.nbytes
         self.swaps.free = self.coding.free
         self.swaps.limits = post if post.limited else None

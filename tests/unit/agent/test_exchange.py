@@ -98,7 +98,7 @@ def test_a_period_stretches_the_interval() -> None:
 def layered() -> Swaps:
     """Four blocks, asked for one in each step of a period of 4 s, over a link that has shown its rate."""
     swaps = machine(4, message_bytes=100)
-    swaps.spread, swaps.period = True, 4
+    swaps.agenda.spread, swaps.period = True, 4
     now = 0.0
     while now < 8.0:
         for swap in opened(swaps, now):
