@@ -97,6 +97,7 @@ METHODS = (
     Method("SelSync, 0.3", "selsync"),
     Method("layer-wise, every 5", "layerwise"),
     Method("async, every 5", "async:period=5"),
+    Method("async, every 6", "async:period=6"),
     Method("push-sum", "push-sum"),
     Method("push-sum, overlapped", "push-sum:overlap=yes"),
     Method("gradient tracking", "gradient-tracking"),
