@@ -25,7 +25,7 @@ class WithMomentum(Algorithm):
     """
 
     momentum: Literal["shared", "tracked", "local", "quasi-global"] = "shared"  # type: ignore[assignment]  # two more
-    forget: float = 0.1
+    forget: float = 0.03
     beta: float = 0.9
     mu: float = 0.9
 

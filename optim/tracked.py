@@ -8,8 +8,9 @@ others have brought, so it sums to 0. An optimizer lets d fade with the rest of 
 
 (for Adam's m <- b m + (1 - b) g: g + d). Seen another way, that is g less the own mean gradient plus the swarm's, the
 correction of Karimireddy et al., "SCAFFOLD" (2020). What travels is m, as with shared momentum; d adds up what mixing does to
-m (`Vector.brought`). A death takes its d along, so all of it is slowly forgotten: by everybody at the same pace, however fast
-they step, so that slow nodes' data count as much as the others'.
+m (`Vector.brought`). A death takes its d along, so all of it is slowly forgotten: by slow nodes at the pace of the others, so
+that their data count as much. A node far ahead of all others forgets with each own step: what it knows of them stood still
+while it went on, and a step along it too many times over is a learning rate too large.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ COARSE = 0.05
 
 
 def steer(s: Step, forget: float) -> None:
-    """g <- g + (1 - mu) d, where there is a gradient; d fades by `forget` per step time of the neighbourhood."""
+    """g <- g + (1 - mu) d, where there is a gradient; d fades by `forget` per step of the neighbourhood, or own if more."""
     slot = first_moment(s.optimizer, s.group)
     pulls = s[PULL]
     if slot is None or slot.hold is None or not pulls:
         return
-    _fade(s, s.span * math.log1p(-forget))
+    _fade(s, max(1.0, s.span) * math.log1p(-forget))
     pairs = [(p.grad, d) for p, d in zip(s.x, pulls, strict=True) if p.grad is not None]
     if pairs:
         torch._foreach_add_([g for g, _ in pairs], [d for _, d in pairs], alpha=slot.hold(s.group))

@@ -168,6 +168,7 @@ class Swaps:
         opened = self._close(exchange).opened
         for block in self.blocks[opened.first : opened.first + opened.count]:
             block.swaps -= 1
+        self.most = max(block.swaps for block in self.blocks)
         return opened
 
     def stepped(self, step: int, now: float) -> None:

@@ -111,8 +111,8 @@ def bad(world: SwapWorld, node: str, value: float) -> None:
     def lies(out: torch.Tensor) -> None:
         out.view(torch.float64).fill_(value)
 
-    def bad_stage(first: int, count: int, codec: object, out: torch.Tensor) -> tuple[str, ...]:
-        stage(first, count, codec, out)  # type: ignore[arg-type]
+    def bad_stage(first: int, count: int, codec: object, out: torch.Tensor, *rest: object) -> tuple[str, ...]:
+        stage(first, count, codec, out, *rest)  # type: ignore[arg-type]
         lies(out)
         return ()
 

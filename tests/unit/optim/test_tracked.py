@@ -93,13 +93,15 @@ def test_what_others_brought_stays(cls: Any, settings: dict[str, Any]) -> None:
         assert torch.allclose(visited.moment - alone.moment, visited.pull, atol=1e-12)
 
 
-def test_it_fades_as_time_passes_not_by_own_steps() -> None:
+def test_it_fades_as_time_passes_and_at_least_by_own_steps() -> None:
     run = Run(torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}, forget=0.1)
     run.step(brought=1.0)
     run.step()
     assert torch.allclose(run.pull, torch.full((2, 3), 0.9, dtype=torch.float64))
     run.step(span=5.0)
     assert torch.allclose(run.pull, torch.full((2, 3), 0.9**6, dtype=torch.float64))
+    run.step(span=0.1)
+    assert torch.allclose(run.pull, torch.full((2, 3), 0.9**7, dtype=torch.float64))
 
 
 def test_in_a_run_that_is_resumed_nobody_holds_what_those_gave_who_are_gone() -> None:
