@@ -16,6 +16,7 @@ from topology.base import Local, Member, Properties, Row, Topology
 from topology.convergence import seconds_to
 from topology.custom import Graph
 from topology.errors import TopologyError
+from topology.families.two_level import TwoLevel
 from topology.links import Links, with_sites
 from topology.mixing import Mixing
 from topology.registry import make, register
@@ -90,7 +91,12 @@ class Adaptive(Local[Choice]):
         return Properties(symmetric=True, doubly_stochastic=True, mean_preserving=True, directed=False)
 
     def _timed(self, choice: Choice, links: Links) -> Choice:
-        return replace(choice, seconds=seconds_to(choice.topology, choice.view, links.among(choice.view), self.payload))
+        return replace(choice, seconds=seconds_to(still(choice.topology), choice.view, links.among(choice.view), self.payload))
+
+
+def still(topology: Topology) -> Topology:
+    """With the same gateways in all cycles: as fast, and it has a period, so that it is timed in no time."""
+    return replace(topology, rotate=False) if isinstance(topology, TwoLevel) else topology
 
 
 def candidates(members: Sequence[Member], links: Links) -> Iterator[Choice]:

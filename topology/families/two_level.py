@@ -30,6 +30,16 @@ class Sites:
     place: dict[int, tuple[int, int]]
     pairs: Recent[int, Pairs] = field(default_factory=lambda: Recent(4), compare=False)
 
+    def turned(self, position: int, cycle: int, ways: int = 1) -> int:
+        """Who has this one's part in a cycle; `ways=-1`: whose part this one has.
+
+        One place on with each cycle; after each lap of the largest site the sites turn against each other, so that the same
+        two do not always meet.
+        """
+        site, place = self.place[position]
+        group, lap = self.positions[site], max(map(len, self.positions))
+        return group[(place + ways * (cycle + site * (cycle // lap))) % len(group)]
+
 
 @register("two-level")
 @dataclass(frozen=True)
@@ -39,12 +49,15 @@ class TwoLevel(Local[Sites]):
 
     Between two sites as much weight flows as the Metropolis rule on the graph of sites gives, sites counted by their size:
     L_s L_t / max(sizes of s and its neighbours, sizes of t and its neighbours). With `between=complete` and complete averaging
-    before and after, the cycle is the exact average. The weight is carried by as few pairs of nodes as can hold it.
+    before and after, the cycle is the exact average. As few pairs of nodes as can hold the weight carry it: the gateways. In
+    the next cycle it is the next ones' turn, so that all pay alike for what crosses, and no death stops it for longer than a
+    cycle; `rotate=False` leaves it to the first ones.
     """
 
     inside: str = "complete"
     between: str = "ring"
     every: int = 8
+    rotate: bool = True
 
     def __post_init__(self) -> None:
         bounded("two-level: every, the rounds of a cycle of which one joins the sites,", self.every, 2)
@@ -91,12 +104,14 @@ class TwoLevel(Local[Sites]):
             doubly_stochastic=inside.doubly_stochastic,
             mean_preserving=inside.mean_preserving,
             directed=inside.directed,
-            period=self.every if inside.static and between.static else None,
+            period=self.every if inside.static and between.static and not self.rotate else None,
             finite_time=exact,
         )
 
     def _crossing(self, plan: Sites, cycle: int, index: int) -> Row:
-        both = tuple(sorted(self._pairs(plan, cycle).get(index, {}).items()))
+        turn = cycle if self.rotate else 0
+        met = self._pairs(plan, cycle).get(plan.turned(index, turn, -1), {})
+        both = tuple(sorted((plan.turned(j, turn), w) for j, w in met.items()))
         return Row(rest(w for _, w in both), both, both)
 
     def _pairs(self, plan: Sites, cycle: int) -> Pairs:

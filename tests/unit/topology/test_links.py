@@ -1,6 +1,7 @@
 """Links, sites, and the topologies that look at them."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology import Links, Member, Mixing, SpecError, TopologyError, canonical, infer_sites, make, with_sites
+from topology import Links, Member, Mixing, SpecError, Topology, TopologyError, canonical, infer_sites, make, with_sites
 from topology.convergence import rounds_to, seconds_to
 from topology.families.adaptive import Adaptive, candidates, grown
 from topology.families.two_level import carried
@@ -163,6 +164,30 @@ def test_two_levels_join_the_sites_once_a_cycle() -> None:
     topology = make("two-level:every=4")
     crossing = [any((i < 3) != (j < 3) for i, row in enumerate(topology.whole(members, t).rows) for j in row) for t in range(8)]
     assert crossing == [False, False, True, False] * 2
+
+
+def crossing(topology: Topology, members: tuple[Member, ...], cycles: int) -> list[set[tuple[str, str]]]:
+    """In each cycle of four rounds, who meets whom at the other site."""
+    mixings = [topology.whole(members, 4 * cycle + 2) for cycle in range(cycles)]
+    return [{(members[i].id, members[j].id) for i, row in enumerate(m.rows) for j in row if i < j} for m in mixings]
+
+
+def test_gateways_take_turns_and_meet_all_of_the_other_site() -> None:
+    members, topology = canonical(8, 2), make("two-level:between=ring,every=4")
+    met = crossing(topology, members, 16)
+    counts = Counter(name for pairs in met for pair in pairs for name in pair)
+    assert set(counts.values()) == {16 * 2 // 4}, "two of four in each cycle"
+    assert len(set.union(*met)) == 16
+    assert len(set(map(frozenset, crossing(make("two-level:every=4,rotate=false"), members, 16)))) == 1
+
+
+def test_a_gateways_part_is_another_ones_in_the_next_view() -> None:
+    members, topology = canonical(8, 2), make("two-level:every=4")
+    for cycle, pairs in enumerate(crossing(topology, members, 8)):
+        gone = min(pairs)[0]
+        left = tuple(m for m in members if m.id != gone)
+        after = crossing(topology, left, cycle + 1)[cycle]
+        assert after and gone not in {name for pair in after for name in pair}
 
 
 def test_two_levels_with_one_site_are_the_inner_topology() -> None:
