@@ -19,12 +19,15 @@ from topology import SpecError
 @register("diloco")
 @dataclass(frozen=True)
 class DiLoCo(Synchronous):
-    """`rate` is the outer step's, `mu` its momentum; the optimizer's own moments stay local, as published."""
+    """`rate` is the outer step's, `mu` its momentum; the optimizer's own moments stay local, as published.
+
+    Published is mu = 0.9, for exact averages: over gossip that swings, and with unlike data diverges.
+    """
 
     momentum: str = "local"  # type: ignore[assignment]  # another default
     period: int = 8
     rate: float = 0.7
-    mu: float = 0.9
+    mu: float = 0.6
 
     def vectors(self) -> tuple[Vector, ...]:
         """u, and x_0, where the period began."""

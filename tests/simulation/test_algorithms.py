@@ -105,8 +105,8 @@ CASES = [
     Case(f"slowmo:{OFF},period=5", partial(recursions.slowmo, period=5, beta=0.2, alpha=1.2), "complete", 5),
     Case(f"slowmo:{OFF},period=3,beta=0.4,alpha=0.7", partial(recursions.slowmo, period=3, beta=0.4, alpha=0.7)),
     Case(f"elastic:{OFF},force=0.3", partial(recursions.elastic, force=0.3), "ring", 7),
-    Case(f"diloco:{OFF},period=5", partial(recursions.diloco, period=5, rate=0.7, mu=0.9), "complete", 5),
-    Case(f"diloco:{OFF},period=3,rate=0.4,mu=0.6", partial(recursions.diloco, period=3, rate=0.4, mu=0.6)),
+    Case(f"diloco:{OFF},period=5", partial(recursions.diloco, period=5, rate=0.7, mu=0.6), "complete", 5),
+    Case(f"diloco:{OFF},period=3,rate=0.4,mu=0.9", partial(recursions.diloco, period=3, rate=0.4, mu=0.9)),
     Case(
         f"palsgd:{OFF},rate=0.7,mu=0.9,period=6,pull=3,kappa=0.25",
         partial(recursions.diloco, period=6, rate=0.7, mu=0.9, pull=3, kappa=0.25),
