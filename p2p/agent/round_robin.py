@@ -32,17 +32,36 @@ class Block:
 
         Where none of those who are owed does, the next rounds are looked at, too: who is passed over keeps its debt.
         Where nobody does at all, None, and the first round alone has counted: its link, once it has room, owes the swap.
+        `serves` gives the same answer for the same partner all the while.
         """
-        first: tuple[int, dict[str, float]] | None = None
-        for _ in range(PEEK):
+        self._next_round(row)
+        partner = self._first_of(self._owed(), serves)
+        if partner is None:
+            partner = self._look_ahead(row, serves)
+        if partner is not None:
+            self.pay(partner)
+        return partner
+
+    def _look_ahead(self, row: Callable[[int], Row], serves: Callable[[str], bool]) -> str | None:
+        """None of those who are owed serves: the round in which somebody else who does is owed a swap, within PEEK."""
+        refused = self._owed()
+        if all(partner in refused for round in range(self.round, self.round + PEEK - 1) for partner, _ in row(round)):
+            return None
+        before = self.round, dict(self.debts)
+        for _ in range(PEEK - 1):
             self._next_round(row)
-            partner = max((p for p in self.debts if self.owes(p) and serves(p)), key=self.debts.__getitem__, default=None)
+            partner = self._first_of([p for p in self._owed() if p not in refused], serves)
             if partner is not None:
-                self.pay(partner)
                 return partner
-            first = first or (self.round, dict(self.debts))
-        self.round, self.debts = first or (self.round, self.debts)
+        self.round, self.debts = before
         return None
+
+    def _owed(self) -> list[str]:
+        return [partner for partner, debt in self.debts.items() if debt > SMALL]
+
+    def _first_of(self, owed: list[str], serves: Callable[[str], bool]) -> str | None:
+        """Of those who serve, who is owed most."""
+        return max(filter(serves, owed), key=self.debts.__getitem__, default=None)
 
     def owes(self, partner: str) -> bool:
         """Whether the partner is to have a swap of this block."""
@@ -54,5 +73,5 @@ class Block:
 
     def _next_round(self, row: Callable[[int], Row]) -> None:
         for partner, weight in row(self.round):
-            self.pay(partner, -weight)
+            self.debts[partner] = min(self.debts.get(partner, 0.0) + weight, DEBT)
         self.round += 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 
+from p2p.agent.round_robin import Row
 from p2p.agent.rounds import Plan
 from p2p.agent.view import View
 from topology import Topology, fitting
@@ -23,7 +24,8 @@ class Seat:
         self.index = view.index(node)
         self.ids = {member.id: place for place, member in enumerate(view.members)}
         self.topology, self.reason = fitting(topology, view.members)
-        self._asks: dict[int, tuple[tuple[str, float], ...]] = {}
+        self.asks = lru_cache(CACHED)(self._asks)
+        self.draw = lru_cache(CACHED)(self._draw)
 
     @cached_property
     def cycle(self) -> int:
@@ -35,17 +37,13 @@ class Seat:
         """Whether the topology is one, and stays."""
         return self.topology.properties(len(self.ids)).tree
 
-    def asks(self, round: int) -> tuple[tuple[str, float], ...]:
+    def _asks(self, round: int) -> Row:
         """Whom to ask for swaps, and how often: the out-neighbours, the self weight dropped, summing to 1."""
-        if round not in self._asks:
-            if len(self._asks) >= CACHED:
-                self._asks.clear()
-            outs = self.topology.row(self.view.members, round, self.index).outs
-            total = sum(weight for _, weight in outs)
-            self._asks[round] = tuple((self.view.members[j].id, weight / total) for j, weight in outs)
-        return self._asks[round]
+        outs = self.topology.row(self.view.members, round, self.index).outs
+        total = sum(weight for _, weight in outs)
+        return tuple((self.view.members[j].id, weight / total) for j, weight in outs)
 
-    def draw(self, round: int) -> tuple[tuple[str, float], ...]:
+    def _draw(self, round: int) -> Row:
         """One of `asks`, drawn by weight; the same one whenever this node asks about this round."""
         asks = self.asks(round)
         rng = random.Random(f"{self.view.members[self.index].id}/{round}")

@@ -60,7 +60,7 @@ class Swapper(Carrier):
         self.shards = shards
         self.coding = Coding(shards.blocks, config)
         halves = replace(config, credit_max=max(config.credit_max // 2, config.message_bytes))
-        self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], halves, self._row, first_id)
+        self.swaps = Swaps([(b.run, b.nbytes) for b in shards.blocks], halves, lambda round: (), first_id)
         self.swaps.agenda.spread = algorithm.spread
         self.swaps.size = self.coding.nbytes
         self.swaps.free = self.coding.free
@@ -69,7 +69,6 @@ class Swapper(Carrier):
         self.links = self.swaps.links
         self._settle_after = config.settle_after
         self._receipts_due = math.inf
-        self._seat: Seat | None = None
 
     # --- the trainer's thread --------------------------------------------------------------------------------------
 
@@ -137,7 +136,7 @@ class Swapper(Carrier):
 
     def seat(self, seat: Seat, now: float) -> None:
         """The view changed."""
-        self._seat = seat
+        self.swaps.row = seat.draw if self._algorithm.partners == "random" else seat.asks
         self._keep(seat.ids)
         self._free(self.swaps.partners(seat.ids, seat.joining))
         members = seat.view.members
@@ -182,11 +181,6 @@ class Swapper(Carrier):
         return self.swaps.drained()
 
     # --- asking ----------------------------------------------------------------------------------------------------
-
-    def _row(self, round: int) -> tuple[tuple[str, float], ...]:
-        if self._seat is None:
-            return ()
-        return self._seat.draw(round) if self._algorithm.partners == "random" else self._seat.asks(round)
 
     def _ask(self, opened: Opened, now: float) -> None:
         """Stage a copy of the blocks, so that what travels is exactly what was meant, and send it."""
