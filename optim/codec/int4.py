@@ -6,10 +6,12 @@ first half in the low bits, the second half in the high ones).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from optim.codec.base import Form, scratch
+from optim.codec.base import Form, chunks, scratch
 from optim.codec.groups import LARGEST, SMALLEST, count
 
 GROUP = 256
@@ -27,40 +29,41 @@ class Int4:
         return (4 + GROUP // 2) * count(elements, GROUP)
 
     def encode(self, x: Tensor, data: Tensor) -> None:
-        scales, packed = _split(data, x.numel())
-        for lo in range(0, scales.numel(), GROUPS):
-            _encode(_padded(x, lo), scales[lo : lo + GROUPS, None], packed[lo : lo + GROUPS])
+        for scale, packed, group in _rows(data, x):
+            _encode(_padded(group), scale, packed)
 
     def decode(self, data: Tensor, out: Tensor) -> Tensor:
-        scales, packed = _split(data, out.numel())
-        for lo in range(0, scales.numel(), GROUPS):
-            levels = _levels(packed[lo : lo + GROUPS])
-            flat = out[lo * GROUP : (lo + GROUPS) * GROUP]
-            values = torch.mul(levels, scales[lo : lo + GROUPS, None]).view(-1)
-            flat.copy_(values[: flat.numel()])
+        for scale, packed, group in _rows(data, out):
+            torch.mul(_levels(packed)[:, : group.shape[1]], scale, out=group)
         return out
 
 
-def _padded(x: Tensor, lo: int) -> Tensor:
-    """Groups from `lo` on as rows, zeros after the last element."""
-    flat = x[lo * GROUP : (lo + GROUPS) * GROUP]
-    missing = -flat.numel() % GROUP
-    return (torch.cat((flat, flat.new_zeros(missing))) if missing else flat).view(-1, GROUP)
+def _rows(data: Tensor, flat: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """(scales as a column, packed integers, elements) with a group a row, chunk by chunk; the shorter last group by itself."""
+    groups, (whole, over) = count(flat.numel(), GROUP), divmod(flat.numel(), GROUP)
+    scales, packed = data[: 4 * groups].view(torch.float32)[:, None], data[4 * groups :].view(groups, GROUP // 2)
+    if not over:
+        yield from chunks(scales, packed, flat.view(whole, GROUP), per=GROUPS)
+        return
+    if whole:
+        yield from chunks(scales[:whole], packed[:whole], flat[:-over].view(whole, GROUP), per=GROUPS)
+    yield scales[whole:], packed[whole:], flat[None, -over:]
+
+
+def _padded(group: Tensor) -> Tensor:
+    """Zeros after the last element."""
+    missing = GROUP - group.shape[1]
+    return torch.cat((group, group.new_zeros(1, missing)), 1) if missing else group
 
 
 def _encode(group: Tensor, scale: Tensor, packed: Tensor) -> None:
     work = torch.abs(group, out=scratch(group))
     scale.copy_(work.amax(1, keepdim=True).div_(LEVELS).clamp_(SMALLEST, LARGEST))
-    torch.div(group, scale, out=work).round_().clamp_(-LEVELS, LEVELS).add_(8)
-    levels = work.to(torch.uint8)
-    torch.bitwise_or(levels[:, : GROUP // 2], levels[:, GROUP // 2 :] << 4, out=packed)
+    torch.div(group, scale, out=work).round_()
+    levels = (work if group.dtype is torch.float32 else work.clamp_(-LEVELS, LEVELS)).add_(8).to(torch.uint8)
+    low, high = levels.chunk(2, 1)
+    torch.add(low, high, alpha=16, out=packed)
 
 
 def _levels(packed: Tensor) -> Tensor:
-    return torch.cat((packed & 15, packed >> 4), 1).to(torch.int8).sub_(8)
-
-
-def _split(data: Tensor, elements: int) -> tuple[Tensor, Tensor]:
-    """The scales, and the packed integers with a group a row."""
-    groups = count(elements, GROUP)
-    return data[: 4 * groups].view(torch.float32), data[4 * groups :].view(groups, GROUP // 2)
+    return torch.cat((packed & 15, packed >> 4), 1).view(torch.int8).sub_(8)
