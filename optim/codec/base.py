@@ -103,16 +103,22 @@ def chunks(*tensors: Tensor, per: int = CHUNK) -> Iterator[tuple[Tensor, ...]]:
         yield from zip(*(torch.split(tensor, per) for tensor in tensors), strict=True)
 
 
-_rooms = threading.local()
+class _Rooms(threading.local):
+    """One a dtype, each thread's own."""
+
+    def __init__(self) -> None:
+        self.of: dict[torch.dtype, Tensor] = {}
+
+
+_rooms = _Rooms()
 
 
 def scratch(like: Tensor) -> Tensor:
     """Room of a chunk's size at most, each thread's own: what it held before the next call is gone then."""
-    room: Tensor | None = getattr(_rooms, str(like.dtype), None)
-    if room is None or room.numel() < like.numel():
-        room = torch.empty(max(like.numel(), CHUNK), dtype=like.dtype)
-        setattr(_rooms, str(like.dtype), room)
-    return room[: like.numel()].view(like.shape)
+    room, elements = _rooms.of.get(like.dtype), like.numel()
+    if room is None or room.numel() < elements:
+        room = _rooms.of[like.dtype] = torch.empty(max(elements, CHUNK), dtype=like.dtype)
+    return room[:elements].view(like.shape)
 
 
 def readable(data: memoryview | bytes) -> Tensor:

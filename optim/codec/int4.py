@@ -17,6 +17,8 @@ from optim.codec.groups import LARGEST, SMALLEST, count
 GROUP = 256
 LEVELS = 7
 GROUPS = 1024  # worked on at a time
+LOW, HALF, ZERO = torch.tensor(15, dtype=torch.uint8), torch.tensor(4, dtype=torch.uint8), torch.tensor(8, dtype=torch.int8)
+"""Mask and width of a packed integer, and what stands for 0; with Python's integers, torch takes twice as long for a group."""
 
 
 class Int4:
@@ -66,4 +68,4 @@ def _encode(group: Tensor, scale: Tensor, packed: Tensor) -> None:
 
 
 def _levels(packed: Tensor) -> Tensor:
-    return torch.cat((packed & 15, packed >> 4), 1).view(torch.int8).sub_(8)
+    return torch.cat((packed & LOW, packed >> HALF), 1).view(torch.int8).sub_(ZERO)

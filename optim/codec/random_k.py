@@ -14,7 +14,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from optim.codec.base import Projection
+from optim.codec.base import Projection, writable
 from optim.codec.groups import LARGEST
 
 SEED = 8
@@ -37,7 +37,7 @@ class RandomK(Projection):
         return SEED
 
     def begin(self, data: Tensor, elements: int, seed: int, last: Tensor | None) -> None:
-        data[:SEED].copy_(torch.tensor([seed]).view(torch.uint8))
+        writable(data)[:SEED] = seed.to_bytes(SEED, "little")
 
     def magnify(self, elements: int) -> float:
         return float(min(self._every, elements))
@@ -65,7 +65,7 @@ class RandomK(Projection):
         """Which runs, all runs of `x` as rows, and those drawn, in the piece."""
         run = self._run(x.numel())
         whole, over = divmod(x.numel(), run)
-        seed = int.from_bytes(data[:SEED].numpy().tobytes(), "little")
+        seed = int.from_bytes(data.numpy()[:SEED].tobytes(), "little")
         mixed = seed * 0xD1342543DE82EF95 >> 40 & 0xFFFFFF
         places = _table(whole, self._every)[mixed % (DEALS * self._every)]
         drawn = data.view(torch.float32)[2 : 2 + places.numel() * run]
@@ -73,11 +73,11 @@ class RandomK(Projection):
 
 
 @lru_cache(maxsize=8)
-def _table(runs: int, every: int) -> Tensor:
-    """(DEALS x every, stretches): a run of each stretch of `every`; of a shorter last one, one of those that are there."""
+def _table(runs: int, every: int) -> tuple[Tensor, ...]:
+    """DEALS x every rows (stretches,): a run of each stretch of `every`; of a shorter last one, one of those that are there."""
     stretches = -(-runs // every)
     shifts = torch.randint(0, every, (DEALS, 1, stretches), generator=torch.Generator().manual_seed(1))
     offsets = (shifts + torch.arange(every)[None, :, None]) % every
     if runs % every:
         offsets[:, :, -1] %= runs % every
-    return (offsets + torch.arange(0, runs, every)).view(-1, stretches)
+    return (offsets + torch.arange(0, runs, every)).view(-1, stretches).unbind()

@@ -138,14 +138,14 @@ class Swaps:
     @property
     def wake(self) -> float:
         """When tick has something to do next, if no event comes before."""
+        waits = self.running and bool(self.agenda.waiting or self.stream.behind)
+        if waits and self._loose:
+            return 0.0
         wake = min([entry.again for entry in self._open.values()]) if self._open else math.inf
         if not self.running:
             return wake
-        if self.agenda.waiting or self.stream.behind:
-            if self._loose:
-                return 0.0
-            if self.limits is not None and self._shut:
-                wake = min(wake, *[self.limits.opens(partner) for partner in self._shut])
+        if waits and self.limits is not None and self._shut:
+            wake = min(wake, *[self.limits.opens(partner) for partner in self._shut])
         if self.agenda.next is not None:
             wake = min(wake, self.agenda.next)
         holding = next((entry for entry in self._open.values() if entry.holds), None)

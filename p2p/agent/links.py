@@ -45,23 +45,17 @@ class Link:
     under_way: int = 0
     parcels: dict[int, Parcel] = field(default_factory=dict)
     round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=ALONE))
+    round_trip: float = 0.0
+    """The least of the last round trips of parcels that left alone; 0 before the first receipt.
+
+    Those that queued behind others show the credit, not the link: credit would grow by its own making.
+    """
     measured: float = math.inf  # when the round trip was, last
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    bandwidth: float = 0.0
+    """The best recent delivery rate; 0 before the first receipt."""
     stale: bool = False  # the round trip was not measured for long
     full_until: float = 0.0  # the transport had no room; tried again then, or after a receipt
-
-    @property
-    def round_trip(self) -> float:
-        """The least of the last round trips of parcels that left alone; 0 before the first receipt.
-
-        Those that queued behind others show the credit, not the link: credit would grow by its own making.
-        """
-        return min(self.round_trips, default=0.0)
-
-    @property
-    def bandwidth(self) -> float:
-        """The best recent delivery rate; 0 before the first receipt."""
-        return max(self.rates, default=0.0)
 
     @property
     def message(self) -> int:
@@ -104,8 +98,10 @@ class Link:
         self.delivered += parcel.nbytes
         elapsed = max(now - parcel.sent, 1e-6)
         self.rates.append((self.delivered - parcel.delivered) / elapsed)
+        self.bandwidth = max(self.rates)
         if parcel.alone:
             self.round_trips.append(elapsed)
+            self.round_trip = min(self.round_trips)
             self.measured = now
         self.stale = now > self.measured + STALE
         return parcel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 
 import torch
@@ -55,6 +56,7 @@ def first_difference(own: bytes, other: bytes) -> int | None:
     return next(at for at in starts if own[at : at + HASH_BYTES] != other[at : at + HASH_BYTES]) // HASH_BYTES
 
 
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """`float32` rather than `torch.float32`."""
     return str(dtype).removeprefix("torch.")
