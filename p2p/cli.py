@@ -211,7 +211,7 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Ask again each second, until Ctrl-C.")] = False,
 ) -> None:
-    """What one member knows: who lives, how far they are, and its own links."""
+    """What one member knows: who lives, how far they are, its own links, and what all have measured between the sites."""
     from p2p.ask import ask
     from p2p.net.messages import Status, StatusRequest
 
@@ -281,7 +281,7 @@ def _console() -> Console:
 
 
 def _show(status: Status, as_json: bool) -> None:
-    from p2p.live import links, members
+    from p2p.live import links, members, spans
 
     if as_json:
         print(dumps(asdict(status)))
@@ -289,6 +289,7 @@ def _show(status: Status, as_json: bool) -> None:
     console = _console()
     console.print(members(status))
     console.print(links(status))
+    console.print(spans(status))
 
 
 def _resumed(run: Path | None) -> str | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+
+from p2p.net.messages import SpanStatus
 
 MIB = 1024 * 1024
 STALE = 3.0
 """Steps that one exchange of the whole model may take; beyond, label-sorted data is learned slowly."""
+QUEUED = 1.0
+"""Seconds that a message may wait for others: pacing by credit leaves a quarter."""
 COPIES = 2
 """Copies of the shared state that a node keeps beside the model: the gossip copy and what trainer and agent last met with."""
 BUFFERS = 256 * MIB
@@ -117,6 +122,26 @@ def exchange(measured: Link, state: int, step: float) -> Finding:
     if seconds > STALE * step:
         return Finding("exchange", Severity.WARNING, says + "; label-sorted data will be learned slowly", fix)
     return Finding("exchange", Severity.WARNING, says + "; this link bears no further node", fix)
+
+
+def between(spans: Sequence[SpanStatus], state: int, step: float) -> Finding:
+    """What members have measured of their links, from site to site: the thinnest, and where messages queue."""
+    known = [span for span in spans if span.bandwidth]
+    if not known:
+        return Finding("swarm", Severity.OK, "no member has measured its links yet")
+    thin, full = min(known, key=lambda span: span.bandwidth), max(known, key=lambda span: span.queueing)
+    says = f"its thinnest links, from {_way(thin)}, carry {_bytes(thin.bandwidth)}/s"
+    if step > 0 and state / thin.bandwidth > STALE * step:
+        says += f": the model takes {state / thin.bandwidth / step:.1f} steps"
+        return Finding("swarm", Severity.WARNING, says, "spare them: --topology two-level, --codec auto")
+    if full.queueing > QUEUED:
+        says += f"; from {_way(full)} messages wait {full.queueing:.1f} s"
+        return Finding("swarm", Severity.WARNING, says, "keep the line's own queue short: --uplink, a little under its rate")
+    return Finding("swarm", Severity.OK, says)
+
+
+def _way(span: SpanStatus) -> str:
+    return f"{span.source or 'one node'} to {span.target or 'another'}"
 
 
 def mtu(largest: int, failed: int) -> Finding:

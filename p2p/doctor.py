@@ -115,7 +115,9 @@ async def _way(plan: Plan, visit: Visit) -> AsyncIterator[Finding]:
         measured = await visit.link(data, round_trip)
         yield diagnosis.link(measured)
         status = await visit.ask(StatusRequest(), Status)
-        yield diagnosis.exchange(measured, visit.state, max((member.pace for member in status.members), default=0.0))
+        pace = max((member.pace for member in status.members), default=0.0)
+        yield diagnosis.exchange(measured, visit.state, pace)
+        yield diagnosis.between(status.spans, visit.state, pace)
 
 
 def _no_entrance(error: JoinError) -> Finding:

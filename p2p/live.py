@@ -142,16 +142,34 @@ def members(status: Status) -> Table:
 
 def links(status: Status) -> Table:
     """The links of the member that was asked."""
-    table = _columns("link to", "state", "round trip", "bandwidth", "credit", "sent", "received")
+    table = _columns("link to", "state", "round trip", "there", "back", "queueing", "credit", "sent", "received")
     for link in status.links:
         table.add_row(
             link.node[:10],
             "paused" if link.paused else "open",
-            f"{link.round_trip * 1000:.1f} ms",
-            f"{size(int(link.bandwidth))}/s",
+            *_figures(link.round_trip, link.bandwidth, link.back),
+            _milliseconds(link.queueing),
             *map(size, (link.credit, link.sent, link.received)),
         )
     return table
+
+
+def spans(status: Status) -> Table:
+    """What all members have measured, from site to site."""
+    table = _columns("from site", "to site", "round trip", "there", "queueing", "links")
+    for span in status.spans:
+        figures = _figures(span.round_trip, span.bandwidth)
+        table.add_row(span.source, span.target, *figures, _milliseconds(span.queueing), str(span.links))
+    return table
+
+
+def _figures(round_trip: float, *rates: float) -> tuple[str, ...]:
+    """Nothing stands for what is not measured."""
+    return _milliseconds(round_trip), *(f"{size(int(rate))}/s" if rate else "" for rate in rates)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds else ""
 
 
 def _columns(*names: str) -> Table:

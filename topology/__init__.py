@@ -13,16 +13,20 @@ from topology.links import Links, infer_sites, with_sites
 from topology.measure import canonical, check, groups, measured
 from topology.mixing import Mixing, Row
 from topology.registry import catalog, make, names, register, spec_of
+from topology.survey import Figure, Span, Survey, sited, spans, surveyed
 
 __all__ = [
     "FALLBACK",
     "Analysis",
+    "Figure",
     "Links",
     "Member",
     "Mixing",
     "Properties",
     "Row",
+    "Span",
     "SpecError",
+    "Survey",
     "Topology",
     "TopologyError",
     "TopologyRefused",
@@ -41,6 +45,9 @@ __all__ = [
     "names",
     "reference",
     "register",
+    "sited",
+    "spans",
     "spec_of",
+    "surveyed",
     "with_sites",
 ]

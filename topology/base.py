@@ -11,10 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from topology.errors import TopologyError, TopologyRefused
 from topology.mixing import ALONE, Mixing, Row
+
+if TYPE_CHECKING:
+    from topology.links import Links
 
 __all__ = ["ALONE", "Local", "Member", "Mixing", "Properties", "Recent", "Row", "Topology", "TopologyError", "TopologyRefused"]
 
@@ -82,10 +85,16 @@ class Topology(ABC):
 
     name: str = ""
     """What it is called on the command line; set by `register`."""
+    measured: ClassVar[bool] = False
+    """Whether it looks at links: it is then `given` those that members have measured, and new ones when they change."""
 
     @abstractmethod
     def mixing(self, members: Sequence[Member], round: int) -> Mixing:
         """The whole sparse graph of this round. `members` are sorted by id, positions are what `Mixing` speaks of."""
+
+    def given(self, links: Links) -> Topology:
+        """The same with these links; itself where it looks at none."""
+        return self
 
     def refuses(self, n: int) -> str | None:
         """Why n members can't be taken, with the nearest number that can; None if they can."""

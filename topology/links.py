@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -25,6 +25,8 @@ LEAST = 1e-9
 """A nanosecond, or a byte in 30 years: what measures less is taken for this, so that it has a logarithm."""
 SITE_RATIO = 3.0
 """Round trips between sites are at least so many times those inside, else it is all one site."""
+NEAR = 0.005
+"""Seconds. Shorter round trips tell racks and busy machines apart, not sites."""
 
 
 @dataclass(frozen=True)
@@ -105,19 +107,26 @@ def _settled(table: Table, published: Table | None) -> Table:
 
 
 def infer_sites(round_trip: Sequence[Sequence[float]]) -> list[int]:
-    """The site of each member, numbered in order of appearance, from round trips alone.
+    """The site of each member, numbered in order of appearance, from round trips alone: see `clustered`."""
+    n = len(round_trip)
+    return clustered(n, [(min(round_trip[i][j], round_trip[j][i]), i, j) for i in range(n) for j in range(i)])
+
+
+def clustered(n: int, pairs: Iterable[tuple[float, int, int]]) -> list[int]:
+    """The same from the pairs (round trip, i, j) that are known.
 
     Single linkage: merge by ascending round trip, and stop before the largest jump, if that is a jump of SITE_RATIO at least.
+    What is nearer than NEAR is as good as here. Whom nothing known joins to the rest counts as at the greatest known distance.
     """
-    n = len(round_trip)
-    pairs = sorted((min(round_trip[i][j], round_trip[j][i]), i, j) for i in range(n) for j in range(i))
+    nearest = sorted((max(time, NEAR), i, j) for time, i, j in pairs)
+    late = nearest[-1][0] if nearest else NEAR
     label = list(range(n))
     merges: list[tuple[float, int, int]] = []
-    for time, i, j in pairs:
+    for time, i, j in [*nearest, *((late, i, i - 1) for i in range(1, n))]:
         if label[i] != label[j]:
             merges.append((time, i, j))
             label = [label[i] if k == label[j] else k for k in label]
-    jumps = [max(b[0], LEAST) / max(a[0], LEAST) for a, b in pairwise(merges)]
+    jumps = [b[0] / a[0] for a, b in pairwise(merges)]
     cut = jumps.index(max(jumps)) + 1 if jumps and max(jumps) >= SITE_RATIO else len(merges)
     return _numbered(n, [(i, j) for _, i, j in merges[:cut]])
 

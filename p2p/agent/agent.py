@@ -38,6 +38,7 @@ from p2p.net.transport import Route, Transport
 from p2p.report import EventLog, Metrics, StepReport
 from p2p.state.layout import Block
 from p2p.state.shards import Shards
+from topology import Links
 
 log = logging.getLogger("starlings")
 
@@ -58,6 +59,7 @@ class Agent:
         self.view = View()
         self.arriving = False  # the state is on its way from others
         self.outdated = False  # far behind; the trainer's next step takes a member's state
+        self._links: Links | None = None  # as measured, where the topology looks at them
         self._alone: View | None = None  # exchanging with nobody, while it is not known how far behind
         self.step_count = 0
         self.origin = 0  # the step from which this node trains
@@ -110,6 +112,7 @@ class Agent:
         self.framing = Framing(task.shards.blocks)
         self.checkup = Checkup(self.post, sum(block.nbytes for block in task.shards.blocks))
         self.reception = Reception(self.post, task, self.membership)
+        self.membership.chart.open(self._rates, self.who.identity.sign, now)
         if known:
             self.membership.know(known, now)
         self.look_around()
@@ -381,9 +384,10 @@ class Agent:
         assert self.membership is not None and self.exchange is not None and self.task is not None
         self.changed.set()
         view = self._alone or self.membership.view
-        if view is self.view:
+        links = self.membership.chart.links if self.task.topology.measured else None
+        if view is self.view and links is self._links:
             return
-        self.view = view
+        self.view, self._links = view, links
         self.post.limits.seat(self.who.site, [member.site for member in view.members])
         self.work.seat((member.id for member in view.members), self.loop.time())
         self._sit()
@@ -394,7 +398,8 @@ class Agent:
         view = self.view.with_(member_of(self.node, self.who.site, self.who.dial_only)) if self.arriving else self.view
         if self.node in view:
             joining = [node for node, info in self.membership.members.items() if info.state is State.JOINING]
-            seat = Seat(view, self.task.topology, self.node, joining)
+            topology = self.task.topology.given(self._links) if self._links is not None else self.task.topology
+            seat = Seat(view, topology, self.node, joining)
             if seat.reason:
                 log.warning("%d members: the lazy Metropolis ring stands in: %s", len(view), seat.reason)
             self.exchange.seat(seat, self.loop.time())
@@ -459,7 +464,13 @@ class Agent:
 
     def _envelope(self) -> Envelope:
         incarnation = self.membership.record.incarnation if self.membership is not None else self.who.incarnation
-        return Envelope(self.who.swarm, self.node, incarnation, self.view.digest)
+        links = self._links.version if self._links is not None else 0
+        return Envelope(self.who.swarm, self.node, incarnation, self.view.digest ^ links)
+
+    def _rates(self) -> dict[str, tuple[float, float]]:
+        """What the exchange has measured of its links."""
+        links = self.exchange.links if self.exchange is not None else {}
+        return {partner: (link.bandwidth, link.queueing) for partner, link in links.items() if link.rates}
 
     def _now(self) -> float:
         return self.loop.time()

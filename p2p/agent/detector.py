@@ -27,6 +27,8 @@ WATCH = 3
 the first one."""
 SECONDS = 2
 """So many times the confirmations that bring a verdict to its minimum are sought at once."""
+LATELY = 15
+"""Round trips kept of each node, beside the last: the least of so many hardly moves."""
 RELAYS_MOST = 64
 """Probes for others that may be under way at once; a further one is answered with a nack."""
 
@@ -182,6 +184,8 @@ class Detector:
     def _answered(self, probe: Probe, sender: str, pulse: Pulse, now: float) -> None:
         if sender == probe.target:
             self.round_trips.add(now - probe.began)
+            info = self._roster.members[probe.target]
+            info.round_trips = (*info.round_trips[-LATELY:], now - probe.began)
         elif sender not in probe.helpers:
             return
         self._roster.members[probe.target].heard = now

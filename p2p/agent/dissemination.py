@@ -6,25 +6,18 @@ import math
 from collections import defaultdict
 
 from p2p.config import MembershipConfig
-from p2p.net.messages import Accusation, News, Record
+from p2p.net.messages import Accusation, Figures, News, Record
 
 NOTHING = News()
 LAST = 1 << 16
 """A tier above every retransmit limit."""
 
-Item = Record | Accusation
+Item = Record | Accusation | Figures
 
 
 def retransmit_limit(config: MembershipConfig, live: int) -> int:
     """On how many messages a piece of news rides, in a swarm of `live` nodes."""
     return config.retransmit_multiplier * math.ceil(math.log10(live + 1))
-
-
-def make_news(items: list[Item]) -> News:
-    """The items by kind, in their order."""
-    records = tuple(item for item in items if isinstance(item, Record))
-    accusations = tuple(item for item in items if isinstance(item, Accusation))
-    return News(records, accusations)
 
 
 class Dissemination:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from statistics import median
 
 from p2p.config import ExchangeConfig
 
@@ -51,11 +52,17 @@ class Link:
     Those that queued behind others show the credit, not the link: credit would grow by its own making.
     """
     measured: float = math.inf  # when the round trip was, last
+    waits: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))  # beyond the round trip, of the last receipts
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     bandwidth: float = 0.0
     """The best recent delivery rate; 0 before the first receipt."""
     stale: bool = False  # the round trip was not measured for long
     full_until: float = 0.0  # the transport had no room; tried again then, or after a receipt
+
+    @property
+    def queueing(self) -> float:
+        """Seconds that a message takes on top of the round trip, in the median of the last ones; 0 before the first receipt."""
+        return median(self.waits) if self.waits else 0.0
 
     @property
     def message(self) -> int:
@@ -103,6 +110,7 @@ class Link:
             self.round_trips.append(elapsed)
             self.round_trip = min(self.round_trips)
             self.measured = now
+        self.waits.append(max(elapsed - self.round_trip, 0.0))
         self.stale = now > self.measured + STALE
         return parcel
 

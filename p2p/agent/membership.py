@@ -15,6 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from p2p.agent.chart import Chart
 from p2p.agent.detector import Detector
 from p2p.agent.dissemination import retransmit_limit
 from p2p.agent.docket import Docket
@@ -63,7 +64,8 @@ class Membership:
         self._me = self._roster.me
         self._epoch = now - record.incarnation / 1000  # when it was incarnation 0, taken as milliseconds
         self._timers = Timers()
-        self._spreader = Spreader(self._roster, config, rng, self._timers, self._outbox.send)
+        self.chart = Chart(self._roster, config, self._timers)
+        self._spreader = Spreader(self._roster, config, rng, self._timers, self._outbox.send, self.chart)
         self._detector = Detector(
             self._roster, config, rng, self._timers, self._outbox.send, self._spreader.news_for, self._suspect
         )
@@ -219,7 +221,7 @@ class Membership:
 
     def _merge(self, news: News, source: str, now: float, *, synced: bool = False) -> None:
         """Take news in. What push-pull calls dead is suspect at most: the source may be long out of date."""
-        if not news.records and not news.accusations:
+        if not (news.records or news.accusations or news.figures):
             return
         self._accused_at = -1
         for accusation in news.accusations:
@@ -229,6 +231,10 @@ class Membership:
             self._take_accusation(accusation, source, now, synced)
         for record in news.records:
             if not self._take_record(record, source, now, synced):
+                break
+        for figures in news.figures:
+            if reason := self.chart.take(figures, now, spread=bool(source) and not synced):
+                self._outbox.refuse(source, reason)
                 break
         if self._accused_at >= 0 and not self._me.has_left:
             self._answer_accusers(source, now)

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 from p2p.agent import terms
 from p2p.agent.instructions import Instruction
+from p2p.agent.links import Link
 from p2p.agent.membership import Membership
 from p2p.agent.post import Post
 from p2p.agent.records import MemberInfo
-from p2p.net.messages import PROTOCOL, Hello, LinkStatus, MemberStatus, News, Pulse, Status, Terms, Welcome
+from p2p.net.messages import PROTOCOL, Hello, LinkStatus, MemberStatus, News, Pulse, SpanStatus, Status, Terms, Welcome
 from p2p.net.transport import Route
+from topology import Span
 
 if TYPE_CHECKING:
     from p2p.agent.agent import Agent
     from p2p.agent.participant import Task
 
 MOST = 1000
-"""Members and links that one answer holds: a header has a bound."""
+"""Members, links and pairs of sites that one answer holds: a header has a bound."""
 
 
 class Reception:
@@ -58,12 +60,24 @@ def status_of(agent: Agent) -> Status:
     )
     now = agent.loop.time()
     links = tuple(
-        LinkStatus(node, link.round_trip, link.bandwidth, link.credit, link.sent, link.received, link.paused(now))
+        _link(node, link, agent.membership.chart.figure(node, agent.node).bandwidth, now)
         for node, link in sorted(agent.exchange.links.items())
     )
     contract, report = agent.task.contract, agent.report
     distance = report.distance if report else 0.0
-    return Status(contract.topology, contract.algorithm, agent.step_count, distance, members[:MOST], links[:MOST])
+    spans = tuple(_span(span) for span in agent.membership.chart.spans[:MOST])
+    return Status(contract.topology, contract.algorithm, agent.step_count, distance, members[:MOST], links[:MOST], spans)
+
+
+def _link(node: str, link: Link, back: float, now: float) -> LinkStatus:
+    return LinkStatus(
+        node, link.round_trip, link.bandwidth, back, link.queueing, link.credit, link.sent, link.received, link.paused(now)
+    )
+
+
+def _span(span: Span) -> SpanStatus:
+    figure = span.figure
+    return SpanStatus(span.source, span.target, figure.round_trip, figure.bandwidth, figure.queueing, span.links)
 
 
 def _member(node: str, info: MemberInfo, pulse: Pulse) -> MemberStatus:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from p2p.net import keys
-from p2p.net.messages import Accusation, News, Phase, Pulse, Record
+from p2p.net.messages import Accusation, Figures, News, Phase, Pulse, Record
 
 DAY = 86_400_000
 """In milliseconds. A record further in the future is refused: one bad incarnation must not make a node unrefutable."""
@@ -56,6 +56,8 @@ class MemberInfo:
     """Its step and pace as last heard."""
     heard: float = -math.inf
     """When anything last came from it."""
+    round_trips: tuple[float, ...] = ()
+    """Of the last few probes that it answered itself, in seconds."""
     told: float = -math.inf
     """When it was last told what it is accused of."""
     suspected: int = -1
@@ -145,21 +147,30 @@ def once_per_record(verify: Callable[[Record], bool]) -> Callable[[Record], bool
     return lru_cache(maxsize=16384)(verify)
 
 
-def batches(items: Iterable[tuple[Record | None, Accusation | None]]) -> Iterator[News]:
+def batches(items: Iterable[Record | Accusation | Figures]) -> Iterator[News]:
     """All of it, in as few messages as fit; at least one, be it empty."""
-    records: list[Record] = []
-    accusations: list[Accusation] = []
+    taken: list[Record | Accusation | Figures] = []
     size = 0
-    for record, accusation in items:
-        more = (_size(record) if record else 0) + (120 if accusation else 0)
-        if size + more > NEWS_BYTES:
-            yield News(tuple(records), tuple(accusations))
-            records, accusations, size = [], [], 0
-        size += more
-        records += [record] if record else []
-        accusations += [accusation] if accusation else []
-    yield News(tuple(records), tuple(accusations))
+    for item in items:
+        if size + _size(item) > NEWS_BYTES:
+            yield make_news(taken)
+            taken, size = [], 0
+        size += _size(item)
+        taken.append(item)
+    yield make_news(taken)
 
 
-def _size(record: Record) -> int:
-    return 160 + len(record.control) + len(record.data) + 4 * len(record.site)
+def make_news(items: Iterable[Record | Accusation | Figures]) -> News:
+    """The items by kind, in their order."""
+    given = tuple(items)
+    return News(
+        tuple(item for item in given if isinstance(item, Record)),
+        tuple(item for item in given if isinstance(item, Accusation)),
+        tuple(item for item in given if isinstance(item, Figures)),
+    )
+
+
+def _size(item: Record | Accusation | Figures) -> int:
+    if isinstance(item, Record):
+        return 160 + len(item.control) + len(item.data) + 4 * len(item.site)
+    return 120 if isinstance(item, Accusation) else 130 + len(item.links)

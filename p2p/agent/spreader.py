@@ -8,9 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 
-from p2p.agent.dissemination import NOTHING, Dissemination, Item, make_news
-from p2p.agent.records import HELD, State, batches
+from p2p.agent.chart import Chart
+from p2p.agent.dissemination import NOTHING, Dissemination, Item
+from p2p.agent.records import HELD, State, batches, make_news
 from p2p.agent.roster import Roster
 from p2p.agent.suspicion import sync_period
 from p2p.agent.timers import Timers
@@ -30,8 +32,10 @@ class Spreader:
         rng: random.Random,
         timers: Timers,
         send: Callable[[str, Message], None],
+        chart: Chart,
     ) -> None:
         self._roster, self._config, self._rng, self._timers, self._send = roster, config, rng, timers, send
+        self._chart = chart
         self._queue = Dissemination(config)
         self.second_hand = False
         """While true, what is taken in is old news to most, and told once; the own word never is."""
@@ -56,7 +60,7 @@ class Spreader:
         """What rides on a message to `node`; what it is accused of comes first."""
         info = self._roster.members.get(node)
         accused: list[Item] = [info.accusation(node)] if info is not None and info.state in HELD else []
-        items = self._queue.take(self._roster.live)
+        items = self._queue.take(self._roster.live) + self._chart.riders()
         return make_news(accused + items) if accused or items else NOTHING
 
     def tell(self, node: str, now: float) -> None:
@@ -81,10 +85,14 @@ class Spreader:
 
     def everything(self) -> Iterator[News]:
         """Of the dead only that they are: who doesn't know them need not learn of them."""
-        return batches(
-            (None if info.state is State.DEAD else info.record, info.accusation(node) if info.state in HELD else None)
-            for node, info in self._roster.members.items()
-        )
+        return batches(chain(self._stands(), self._chart.everything()))
+
+    def _stands(self) -> Iterator[Item]:
+        for node, info in self._roster.members.items():
+            if info.state is not State.DEAD:
+                yield info.record
+            if info.state in HELD:
+                yield info.accusation(node)
 
     def _on_gossip(self, now: float) -> None:
         listeners = self._roster.order.sample(self._config.gossip_fanout, partial(self._roster.reachable, now=now))

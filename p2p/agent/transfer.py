@@ -6,13 +6,13 @@ import asyncio
 from bisect import bisect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from optim.codec import RAW, Codec
 from p2p.agent.bundles import bundles
+from p2p.agent.donors import Candidate, ranked
 from p2p.agent.download import Download
 from p2p.agent.records import LIVE
 from p2p.agent.swapper import Swapper
@@ -56,21 +56,6 @@ FAR = 3
 
 class BusyError(JoinError):
     """The member serves others just now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A member that could give its state."""
-
-    node: str
-    elsewhere: bool  # at another site
-    seconds: float  # until it answered
-    answer: DonorAnswer
-
-    @property
-    def rank(self) -> tuple[int, bool, float]:
-        """The least loaded and nearest first."""
-        return (self.answer.guests, self.elsewhere, self.seconds)
 
 
 class Transfer:
@@ -274,10 +259,10 @@ async def collect(agent: Agent, shards: Shards, watch: Watch | None = None, leas
                 transfer.begin()
             before = transfer.download.arrived
             able = [candidate for candidate in await candidates(agent) if candidate.answer.pulse.step >= least]
-            ranked = sorted(able, key=lambda candidate: candidate.rank)
+            order = [candidate.node for candidate in ranked(able, sum(block.nbytes for block in shards.blocks))]
             if swapper is not None and able and not whole:
                 swapper.paced({candidate.node: candidate.answer.pulse for candidate in able})
-            why = await transfer.recruit([candidate.node for candidate in ranked], count)
+            why = await transfer.recruit(order, count)
             await transfer.run()
             if not transfer.done and _ended(agent):
                 raise JoinError("the swarm has ended: all who were there left, or died, before they gave their state")
@@ -327,7 +312,9 @@ async def _candidate(agent: Agent, member: Member) -> Candidate | None:
         return None
     if not isinstance(answer, DonorAnswer):
         return None
-    return Candidate(member.id, member.site != agent.who.site, agent.loop.time() - began, answer)
+    seconds, membership = agent.loop.time() - began, agent.membership
+    carries = membership.chart.carries(member.id, agent.node, agent.who.site) if membership is not None else 0.0
+    return Candidate(member.id, member.site != agent.who.site, seconds, carries, answer)
 
 
 async def ask(agent: Agent, node: str, question: Message) -> Message:

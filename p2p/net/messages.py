@@ -59,11 +59,22 @@ class Accusation:
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """One node's signed word about its links: round trip, bandwidth and queueing to each member that it measured."""
+
+    node: str
+    version: int  # the highest counts
+    links: bytes  # see `p2p.agent.figures`
+    signature: bytes  # Ed25519 over all of the above, 64 bytes
+
+
+@dataclass(frozen=True, slots=True)
 class News:
     """What membership piggybacks."""
 
     records: tuple[Record, ...] = ()
     accusations: tuple[Accusation, ...] = ()
+    figures: tuple[Figures, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,11 +409,25 @@ class MemberStatus:
 class LinkStatus:
     node: str
     round_trip: float  # seconds
-    bandwidth: float  # bytes a second
+    bandwidth: float  # bytes a second, there
+    back: float  # from there to here, as the partner says; 0: it has said nothing
+    queueing: float  # seconds that a message waits on top of the round trip
     credit: int  # bytes
     sent: int
     received: int
     paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpanStatus:
+    """What members say of the links from one site to another, or inside one: medians; 0: not measured."""
+
+    source: str
+    target: str
+    round_trip: float  # seconds
+    bandwidth: float  # bytes a second
+    queueing: float  # seconds
+    links: int  # measured ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,6 +440,7 @@ class Status:
     distance: float
     members: tuple[MemberStatus, ...]
     links: tuple[LinkStatus, ...]
+    spans: tuple[SpanStatus, ...]
 
 
 Message = (

@@ -47,6 +47,7 @@ class World:
     def __init__(self, seed: int, config: MembershipConfig = LAN.membership, latency: float = 0.001, loss: float = 0.0) -> None:
         self.rng = random.Random(seed)
         self.config, self.latency, self.loss = config, latency, loss
+        self.jitter = 1.0  # of the latency, its range
         self.now = 0.0
         self.machines: dict[str, Membership] = {}
         self.sent: Counter[str] = Counter()
@@ -166,7 +167,7 @@ class World:
     def _transmit(self, sender: str, target: str, message: Message) -> None:
         if self.loss and self.rng.random() < self.loss:
             return
-        delay = self.latency * (0.5 + self.rng.random())
+        delay = self.latency * (1 + self.jitter * (self.rng.random() - 0.5))
         self.at(self.now + delay, lambda: self._deliver(sender, target, message))
 
     def _deliver(self, sender: str, target: str, message: Message) -> None:

@@ -1,3 +1,4 @@
+import json
 import os
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from rich.console import Console
 from p2p import cli, live
 from p2p.cli import _options_first
 from p2p.launcher import Plan, describe
-from p2p.net.messages import LinkStatus, MemberStatus, Status
+from p2p.net.messages import LinkStatus, MemberStatus, SpanStatus, Status
 from p2p.rundir import NodeState, RunDirectory, Tail, last_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -219,7 +220,8 @@ STATUS = Status(
         MemberStatus("a" * 32, "tcp://127.0.0.1:7000", "alive", 1, "[bold]eu", False, 12, 0.125),
         MemberStatus("b" * 32, "tcp://127.0.0.1:7002", "suspect", 99, "", True, 11, 0.5),
     ),
-    (LinkStatus("b" * 32, 0.0025, 1.5e6, 2_000_000, 3_000, 40, True),),
+    (LinkStatus("b" * 32, 0.0025, 1.5e6, 5e5, 0.25, 2_000_000, 3_000, 40, True),),
+    (SpanStatus("[bold]eu", "us", 0.08, 1.2e7, 0.0, 9),),
 )
 
 
@@ -232,11 +234,18 @@ def test_status_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line.split() for line in text(STATUS, False, capsys).splitlines()]
     assert ["aaaaaaaaaa", "alive", "training", "12", "0.125", "[bold]eu", "tcp://127.0.0.1:7000"] in lines
     assert ["bbbbbbbbbb", "suspect", "99", "11", "0.5", "dials", "only"] in lines
-    assert ["bbbbbbbbbb", "paused", "2.5", "ms", "1.5", "MB/s", "2.0", "MB", "3.0", "kB", "40", "bytes"] in lines
+    link = ["2.5", "ms", "1.5", "MB/s", "500.0", "kB/s", "250.0", "ms", "2.0", "MB", "3.0", "kB", "40", "bytes"]
+    assert ["bbbbbbbbbb", "paused", *link] in lines
+    assert ["[bold]eu", "us", "80.0", "ms", "12.0", "MB/s", "9"] in lines, "nothing stands for what is not measured"
 
 
 def test_status_is_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert '"members": [{"node": "aaaa' in text(STATUS, True, capsys)
+    said = json.loads(text(STATUS, True, capsys))
+    assert said["members"][0]["node"] == "a" * 32
+    assert (said["links"][0]["back"], said["links"][0]["queueing"]) == (5e5, 0.25)
+    assert said["spans"] == [
+        {"source": "[bold]eu", "target": "us", "round_trip": 0.08, "bandwidth": 1.2e7, "queueing": 0.0, "links": 9}
+    ]
 
 
 def test_the_summary_shows_each_node_and_the_average() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from p2p import diagnosis
 from p2p.diagnosis import Finding, Link, Severity
+from p2p.net.messages import SpanStatus
 
 OK, WARNING, ERROR = Severity
 MB = 10**6
@@ -82,3 +83,23 @@ def test_mtu() -> None:
 
 def test_link_figures() -> None:
     assert diagnosis.link(Link(0.0123, 2.5e9, 1234.0)).says == "round trip 12.3 ms, up 2.5 GB/s, down 1.23 kB/s"
+
+
+def span(source: str, target: str, bandwidth: float, queueing: float = 0.0) -> SpanStatus:
+    return SpanStatus(source, target, 0.01, bandwidth, queueing, 3)
+
+
+@pytest.mark.parametrize(
+    ("spans", "severity", "says"),
+    [
+        ([], Severity.OK, "no member has measured"),
+        ([span("eu", "us", 0.0)], Severity.OK, "no member has measured"),
+        ([span("eu", "us", 50 * MB), span("us", "eu", 90 * MB)], Severity.OK, "from eu to us, carry 50 MB/s"),
+        ([span("eu", "eu", 900 * MB), span("us", "eu", 10 * MB)], Severity.WARNING, "us to eu, carry 10 MB/s: the model takes"),
+        ([span("", "", 90 * MB, 2.5)], Severity.WARNING, "from one node to another messages wait 2.5 s"),
+    ],
+)  # fmt: skip
+def test_the_swarms_own_links(spans: list[SpanStatus], severity: Severity, says: str) -> None:
+    found = diagnosis.between(spans, int(100 * MB), 1.0)
+    assert found.severity is severity and says in found.says
+    assert bool(found.fix) is (severity is not Severity.OK)

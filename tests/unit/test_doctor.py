@@ -62,7 +62,7 @@ def worst(findings: list[Finding]) -> Severity:
 def test_all_well(member: str) -> None:
     findings = examine(plan(member), WELL)
     assert [finding.check for finding in findings] == [
-        "bind", "member", "advertised address", "listener", "link", "exchange", "threads", "memory", "disk",
+        "bind", "member", "advertised address", "listener", "link", "exchange", "swarm", "threads", "memory", "disk",
     ]  # fmt: skip
     assert worst(findings) is OK
     assert "right secret, same protocol, 1 members" in verdict(findings, "member").says

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from topology.base import Local, Member, Properties, Row, Topology
 from topology.convergence import seconds_to
@@ -30,8 +31,8 @@ SITE_FAMILIES = tuple(
     for between in ("complete", "ring", "star")
 )
 DEGREES = (2, 3, 4, 6)
-SEARCH_MAX = 256
-"""Members up to which candidates are timed; above, it is two levels where there are sites, else base."""
+SEARCH_MAX = 64
+"""Members up to which candidates are timed, in 3 s at most; above, it is two levels where there are sites, else base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Adaptive(Local[Choice]):
     """What reaches consensus soonest on the links, in seconds. `payload` is the bytes to a partner in a round. Without `links`,
     sites are taken to have 10 Gbit inside and 100 Mbit between them."""
 
+    measured: ClassVar[bool] = True
     payload: float = 100e6
     links: Links | None = field(default=None, repr=False)
 
@@ -74,9 +76,10 @@ class Adaptive(Local[Choice]):
     def plan(self, members: Sequence[Member]) -> Choice:
         """The soonest of the candidates."""
         if len(members) > SEARCH_MAX:
-            many = len({m.site for m in members}) > 1
+            seen = with_sites(members, self.links) if self.links is not None else members
+            many = len({m.site for m in seen}) > 1
             chosen = make("two-level:inside=base,between=complete,every=8" if many else "base")
-            return _choice(chosen, members, range(len(members)))
+            return _choice(chosen, seen, range(len(seen)))
         links = (self.links or Links.by_site(members)).among(members)
         seen = with_sites(members, links)
         timed = (self._timed(choice, links) for choice in candidates(seen, links))

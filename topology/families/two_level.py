@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import ClassVar
 
 from topology.base import Local, Member, Properties, Recent, Row, Topology
 from topology.errors import bounded
 from topology.fallback import fitting
+from topology.links import Links, with_sites
 from topology.mixing import rest
 from topology.registry import nested, register
 
@@ -51,21 +53,28 @@ class TwoLevel(Local[Sites]):
     L_s L_t / max(sizes of s and its neighbours, sizes of t and its neighbours). With `between=complete` and complete averaging
     before and after, the cycle is the exact average. As few pairs of nodes as can hold the weight carry it: the gateways. In
     the next cycle it is the next ones' turn, so that all pay alike for what crosses, and no death stops it for longer than a
-    cycle; `rotate=False` leaves it to the first ones.
+    cycle; `rotate=False` leaves it to the first ones. Where nobody states a site, round trips tell, if there are `links`.
     """
 
+    measured: ClassVar[bool] = True
     inside: str = "complete"
     between: str = "ring"
     every: int = 8
     rotate: bool = True
+    links: Links | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         bounded("two-level: every, the rounds of a cycle of which one joins the sites,", self.every, 2)
         for spec in (self.inside, self.between):
             nested(spec)
 
+    def given(self, links: Links) -> TwoLevel:
+        """The same with these links."""
+        return replace(self, links=links)
+
     def plan(self, members: Sequence[Member]) -> Sites:
         """Members grouped by site."""
+        members = with_sites(members, self.links) if self.links is not None else members
         groups: dict[str, list[int]] = {}
         for i, member in enumerate(members):
             groups.setdefault(member.site, []).append(i)

@@ -158,3 +158,14 @@ def test_a_partner_is_paused_after_twice_what_its_link_predicts(
     assert waiting.paused(waiting.overdue), "whoever wakes then finds it so"
     waiting.receipt(100, 60.0)
     assert not waiting.paused(1000.0)
+
+
+def test_queueing_is_what_a_message_takes_beyond_the_round_trip() -> None:
+    alone = link((100, 0.5), (100, 0.5))
+    assert alone.queueing == 0.0
+    for i in range(10, 14):
+        alone.leave(i, 100, 10.0)
+    for i in range(10, 14):
+        alone.receipt(i, 10.5 + (i - 10))
+    assert alone.queueing == pytest.approx(0.5), "the median of 0, 0, 0, 1, 2, 3"
+    assert link().queueing == 0.0

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from p2p.agent.figures import ENTRY, MOST
 from p2p.agent.membership import Membership
 from p2p.agent.records import LIVE, MemberInfo, State, batches, identify
 from p2p.config import LAN
-from p2p.net.messages import Accusation, Envelope, Gossip, News, Phase, Record, Sync
+from p2p.net.messages import Accusation, Envelope, Figures, Gossip, News, Phase, Record, Sync
 from p2p.net.wire import HEADER_BYTES, encode
 from tests.simulation.membership_world import EPOCH, make_record, sign, verify
 
@@ -154,12 +155,14 @@ def test_push_pull_does_not_hand_tombstones_on() -> None:
 
 def test_news_of_everybody_fits_its_messages() -> None:
     long = [make_record(n, control="tcp://" + "x" * 250, data="tcp://" + "y" * 250, site="é" * 64) for n in range(1, 1500)]
-    messages = list(batches((r, Accusation(NODE, 2**62, WITNESS, False)) for r in long))
+    charge, figures = Accusation(NODE, 2**62, WITNESS, False), Figures(NODE, 2**62, b"x" * MOST * ENTRY, b"s" * 64)
+    messages = list(batches(item for r in long for item in (r, charge, figures)))
     assert sum(len(news.records) for news in messages) == sum(len(news.accusations) for news in messages) == 1499
+    assert sum(len(news.figures) for news in messages) == 1499
     envelope = Envelope(b"s" * 16, ME, 2**62, 2**63)
     sizes = [len(encode(envelope, Sync(news, True))) for news in messages]
     assert max(sizes) <= HEADER_BYTES
-    assert len(messages) < 10
+    assert len(messages) < 16
 
 
 def test_one_record_of_two_under_one_incarnation_wins_everywhere() -> None:
