@@ -119,11 +119,11 @@ class Shards:
 
     def _meet(self, block: Block, step: int) -> tuple[str, ...]:
         assert self._last is not None, "meet is for live shards"
-        self._part(block)
         copy, last, touched = self._copy.piece(block), self._last.piece(block), self._touched[block.index]
-        if not touched and block.kind is not Kind.NEWEST and last.dtype == copy.dtype:
-            return self._follow(block, last)
         fresh = self._flat.read(block)
+        if not touched and block.kind is not Kind.NEWEST and last.dtype == copy.dtype:
+            return self._follow(block, fresh, copy)
+        self._part(block)
         if block.kind is Kind.NEWEST:
             self._meet_newest(block, fresh, copy, last, step)
             return ()
@@ -139,14 +139,12 @@ class Shards:
         self._touched[block.index] = False
         return ()
 
-    def _follow(self, block: Block, last: Tensor) -> tuple[str, ...]:
-        """Gossip left the block alone, so the copy takes the model's value; or its own again, where that isn't finite."""
-        copy = self._flat.gather(block, self._copy)
-        if math.isnan(squared_norm(copy)):
-            names = self._nonfinite(block, copy)
-            copy.copy_(last)
-            return names
-        last.copy_(copy)
+    def _follow(self, block: Block, fresh: Tensor, copy: Tensor) -> tuple[str, ...]:
+        """Gossip left the block alone, so the copy takes the model's value, where that is finite."""
+        if math.isnan(squared_norm(fresh)):
+            return self._nonfinite(block, fresh)
+        copy.copy_(fresh)
+        self._agree(block)
         return ()
 
     def _meet_newest(self, block: Block, fresh: Tensor, copy: Tensor, last: Tensor, step: int) -> None:
