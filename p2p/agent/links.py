@@ -15,6 +15,8 @@ from statistics import median
 from p2p.config import ExchangeConfig
 
 WINDOW = 16  # receipts that the rate looks back on
+FEW = 2  # receipts that it looks back on at least
+LATELY = 1.0  # and seconds: a link that has become thin has few receipts, and must not live on those from before
 ALONE = 16  # round trips looked back on
 HOLD = 0.25  # seconds that one message may hold a link
 EXACT = 0.04
@@ -54,6 +56,7 @@ class Link:
     measured: float = math.inf  # when the round trip was, last
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))  # beyond the round trip, of the last receipts
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    rated: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))  # when each rate was
     bandwidth: float = 0.0
     """The best recent delivery rate; 0 before the first receipt."""
     stale: bool = False  # the round trip was not measured for long
@@ -104,8 +107,7 @@ class Link:
             return None
         self.delivered += parcel.nbytes
         elapsed = max(now - parcel.sent, 1e-6)
-        self.rates.append((self.delivered - parcel.delivered) / elapsed)
-        self.bandwidth = max(self.rates)
+        self._delivers((self.delivered - parcel.delivered) / elapsed, now)
         if parcel.alone:
             self.round_trips.append(elapsed)
             self.round_trip = min(self.round_trips)
@@ -113,6 +115,15 @@ class Link:
         self.waits.append(max(elapsed - self.round_trip, 0.0))
         self.stale = now > self.measured + STALE
         return parcel
+
+    def _delivers(self, rate: float, now: float) -> None:
+        """One more delivery rate: it stands beside those of the same second, or a few others where there are none."""
+        while len(self.rated) >= FEW and self.rated[0] < now - LATELY:
+            self.rated.popleft()
+            self.rates.popleft()
+        self.rates.append(rate)
+        self.rated.append(now)
+        self.bandwidth = max(self.rates)
 
     def unsend(self, exchange: int) -> Parcel | None:
         """Take back a parcel that never left, or that nobody waits for any more."""

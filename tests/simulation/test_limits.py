@@ -49,7 +49,7 @@ def came(monkeypatch: pytest.MonkeyPatch) -> Log:
     return log
 
 
-def swarm(limits: LimitConfig, *sites: str) -> SimulatedSwarm:
+def swarm(limits: LimitConfig, *sites: str, line: float = 1e9) -> SimulatedSwarm:
     """Four nodes that would exchange five megabytes a second each way."""
     made = SimulatedSwarm(
         4,
@@ -57,7 +57,7 @@ def swarm(limits: LimitConfig, *sites: str) -> SimulatedSwarm:
         topology="complete",
         workload=Averaging(MODEL // 8, seed=1),
         compute=Paced(STEP, seed=1),
-        underlay=Underlay(1, access=Line(0.002, bandwidth=1e9)),
+        underlay=Underlay(1, access=Line(0.002, bandwidth=line)),
         sites=sites or ("",),
         config=replace(LAN, limits=limits, exchange=replace(LAN.exchange, block_bytes=16 * 1024)),
     )
@@ -76,6 +76,19 @@ def test_an_uplink_is_used_fully_and_no_further(sent: Log) -> None:
         found = seconds(sent, {node.name})
         assert min(found) > 0.95 * RATE and max(found) < 1.05 * RATE
         assert max(node.seconds) < 1.2 * STEP, "no step waits"
+
+
+def test_partners_share_an_uplink_evenly_and_probes_pass_it_by() -> None:
+    """Three partners each; the line carries little more than the limit, so it is full all the time."""
+    trained = swarm(LimitConfig(uplink=RATE), line=1.05 * RATE)
+    for node in trained.nodes:
+        exchange, membership = node.agent.exchange, node.agent.membership
+        assert exchange is not None and membership is not None
+        sent = [link.sent for link in exchange.links.values()]
+        assert len(sent) == 3 and sum(sent) == pytest.approx(RATE * END, rel=0.05)
+        assert min(sent) > 0.25 * sum(sent)
+        trips = [trip for info in membership.members.values() for trip in info.round_trips]
+        assert len(trips) >= END - 2 and max(trips) < 0.2, "of probes, while the link is full"
 
 
 def test_what_comes_in_stays_under_a_downlink(came: Log) -> None:

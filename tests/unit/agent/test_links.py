@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from p2p.agent.links import STALE, WINDOW, Link
+from p2p.agent.links import FEW, LATELY, STALE, WINDOW, Link
 from p2p.config import ExchangeConfig
 
 CONFIG = ExchangeConfig(block_bytes=100, credit_start=1000, credit_max=5000, floor=0.3)
@@ -169,3 +169,14 @@ def test_queueing_is_what_a_message_takes_beyond_the_round_trip() -> None:
         alone.receipt(i, 10.5 + (i - 10))
     assert alone.queueing == pytest.approx(0.5), "the median of 0, 0, 0, 1, 2, 3"
     assert link().queueing == 0.0
+
+
+def test_a_link_that_became_thin_does_not_live_on_what_was() -> None:
+    found, now = link(*[(1000, 0.01)] * WINDOW), 0.01 * WINDOW
+    for exchange in range(100, 100 + FEW):
+        assert found.bandwidth == pytest.approx(100_000.0), "a single one may be late by chance"
+        found.leave(exchange, 1000, now)
+        now += 2 * LATELY
+        found.receipt(exchange, now)
+    assert found.bandwidth == pytest.approx(500.0)
+    assert len(found.rates) == len(found.rated) == FEW
