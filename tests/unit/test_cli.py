@@ -5,15 +5,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from p2p import cli, live
 from p2p.cli import _options_first
+from p2p.config import LimitConfig
 from p2p.launcher import Plan, describe
 from p2p.net.messages import LinkStatus, MemberStatus, SpanStatus, Status
 from p2p.rundir import NodeState, RunDirectory, Tail, last_lines
+from p2p.settings import limits
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = {"--plain", "--help"}
@@ -114,6 +118,20 @@ def test_founders_find_each_other_and_wait_for_all(tmp_path: Path) -> None:
     assert second["STARLINGS_SECRET"] == os.path.abspath("s")
     assert second["STARLINGS_INDEX"] == "1"
     assert "STARLINGS_ALGORITHM" not in second
+
+
+def test_limits_go_from_the_command_line_to_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(cli, "_go", lambda run, plain, **settings: given.update(settings))
+    script = tmp_path / "train.py"
+    script.touch()
+    words = "--uplink 20mbit --downlink 30mbit --wan eu:us=50mbit --wan eu:asia=5mbit --topology two-level:every=8"
+    ended = CliRunner().invoke(cli.app, ["launch", *words.split(), "--run-dir", str(tmp_path / "run"), str(script)])
+    assert ended.exit_code == 0, ended.output
+    (node,) = environments(RunDirectory(tmp_path), Plan(**given))
+    found = limits(*(node[f"STARLINGS_{name}"] for name in ("UPLINK", "DOWNLINK", "WAN")))
+    assert found == LimitConfig(2.5e6, 3.75e6, (("eu", "us", 6.25e6), ("eu", "asia", 625e3)))
+    assert node["STARLINGS_TOPOLOGY"] == "two-level:every=8", "steps inside, one in eight between sites"
 
 
 def test_a_founder_on_all_interfaces_is_found_on_loopback(tmp_path: Path) -> None:
