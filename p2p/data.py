@@ -200,10 +200,11 @@ class RotatedSampler(Sampler[int]):
 
 
 class SortedSampler(Sampler[int]):
-    """For experiments: samples sorted by label and dealt in equal runs by rank in the view, so that a node sees few labels.
+    """For experiments: samples sorted by label and dealt in equal runs by rank, so that a node sees few labels.
 
-    The cut is made at `iter()` and kept for the epoch. Where views differ, for the seconds that a join or a death takes to
-    be known, some samples are seen twice or not at all in that epoch.
+    Ranked are the view's members that are not suspected to be dead: their labels would be forgotten before that is certain.
+    The cut is made at `iter()` and kept for the epoch. Where nodes differ in whom they count, for the seconds that a join or a
+    suspicion takes to be known, some samples are seen twice or not at all in that epoch.
     """
 
     def __init__(self, length: int, labels: Sequence[int] | None, seed: int, place: Place, epoch: Epoch) -> None:

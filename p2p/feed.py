@@ -16,16 +16,17 @@ T = TypeVar("T")
 
 
 class Feed:
-    """All that one script reads. `ready(what)` waits for the members that are expected; `place` is the node's in the view."""
+    """All that one script reads. `ready(what)` waits for the members that are expected; `place` is the node's in the view,
+    `present` its place among those that are not suspected to be dead."""
 
     def __init__(
-        self, caller: Caller, works: Works, seed: int, epoch: Epoch, ready: Callable[[str], None], place: Place
+        self, caller: Caller, works: Works, seed: int, epoch: Epoch, ready: Callable[[str], None], place: Place, present: Place
     ) -> None:
         self._caller, self._works = caller, works
         self._seed = seed
         self._epoch = epoch
         self._ready = ready
-        self._place = place
+        self._place, self._present = place, present
         self._samplers: list[LeaseSampler] = []
         self.resumed: list[Mapping[str, Any]] = []
         """States of the samplers that the script will make, in order."""
@@ -48,7 +49,7 @@ class Feed:
             return RotatedSampler(len(data), self._seed, self._place, self._epoch)
         if split != "sorted":
             raise ConfigError(f"split is {split!r}: it can be 'shuffled', 'rotated' or 'sorted'")
-        return SortedSampler(len(data), labels, self._seed, self._place, self._epoch)
+        return SortedSampler(len(data), labels, self._seed, self._present, self._epoch)
 
     def batches(self, data: Sized, batch: int | str, micro: int | None, chunk: int | None) -> PartBatches:
         """See Node.batches."""

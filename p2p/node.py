@@ -410,7 +410,7 @@ class Node:
         way = Bootstrap(self._settings, self._thread, self._agent, transport, self._saving)
         self._task = make_task(self.model, self._optimizers, self._settings, way.seeded(config), way.contract)
         seed, method = self._task.contract.seed, self._task.method
-        self._feed = Feed(self._thread, self._agent.work, seed, self._epoch, self._ready, self._place)
+        self._feed = Feed(self._thread, self._agent.work, seed, self._epoch, self._ready, self._place, self._present)
         self._handover = Handover(self._thread, self._agent, self._task, self._saving, self._feed, self._epoch)
         self._stepper = Stepper(self._thread, self._agent, method, self._saving, self._feed, self._handover, self._events)
         way.enter(self._task, self._handover)
@@ -425,6 +425,12 @@ class Node:
         self._ready("sampling")
         view = self._agent.view
         return view.index(self._agent.node), len(view)
+
+    def _present(self) -> tuple[int, int]:
+        self._ready("sampling")
+        assert self._agent.membership is not None
+        present = self._agent.membership.present
+        return present.index(self._agent.node), len(present)
 
     def _shut(self) -> None:
         self._closed = True

@@ -89,6 +89,12 @@ class Membership:
         return MappingProxyType(self._roster.members)
 
     @property
+    def present(self) -> list[str]:
+        """Ids of those in the view that are not suspected, in its order; this node is, whatever others say."""
+        suspects = {node for node, info in list(self._roster.members.items()) if info.state is State.SUSPECT}
+        return [member.id for member in self.view.members if member.id == self._roster.node or member.id not in suspects]
+
+    @property
     def view(self) -> View:
         """Who counts for topologies; another object whenever it changes."""
         return self._roster.view

@@ -292,6 +292,7 @@ def test_a_silent_target_is_suspected_and_missing_nacks_are_our_own_fault() -> N
     assert held.health == 2, "three were asked, one was heard"
     told = [each for each in sent(done, Gossip) if each.node == target]
     assert told[0].message.news.accusations == (Accusation(target, EPOCH, ME, False),)
+    assert target in held.view and held.present == [m.id for m in held.view.members if m.id != target], "it gets no data"
 
 
 def test_any_frame_since_the_ping_is_a_sign_of_life() -> None:
