@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from hypothesis import settings
 torch.set_num_threads(1)
 settings.register_profile("starlings", derandomize=True, deadline=None)
 settings.load_profile("starlings")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jobs ignore Ctrl-C, and so would our nodes
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DEADLINE = 3.0
 """Seconds for what ends by itself: a thread on its last lines, libzmq's closed sockets."""
