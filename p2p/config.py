@@ -113,6 +113,9 @@ class DeadlineConfig:
     (compilation), or these are skipped; bounds the wait for a neighbour that has stopped stepping."""
     deviations: float = 4.0
     """The deadline lies so many deviations past the median arrival. More: fewer skips, longer waits for the slow."""
+    share: float = 1.0
+    """And at least so many times the median past it. Where what travels fills the line, who goes on without the last of it
+    sends the next round's into the way of this one's: that makes others late, and in the end nobody is in anybody's round."""
     floor: float = 0.3
     """Seconds. Never less, see ExchangeConfig.floor."""
     change: float = 2.0

@@ -7,13 +7,15 @@ the others have them too.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
+from statistics import median
 
 from p2p.agent.dissemination import Dissemination, Item
-from p2p.agent.figures import MOST, pack, publish, signed_part, sound, unpack
+from p2p.agent.figures import MOST, lasting, pack, publish, signed_part, sound, unpack
 from p2p.agent.records import LIVE
 from p2p.agent.roster import Roster
 from p2p.agent.timers import Timers
@@ -28,6 +30,8 @@ RIDERS = 8
 PERIOD = 10.0
 """Seconds between two looks at the own links, in a swarm of up to CROWD; as many times longer as there are more."""
 CROWD = 32
+LOOKS = 5
+"""Looks over which a bandwidth is smoothed."""
 SETTLE = 5.0
 """Seconds without news after which it is taken in: others have heard the same by then."""
 PATIENCE = 60.0
@@ -51,6 +55,7 @@ class Chart:
         self._queue = Dissemination(replace(config, piggyback=RIDERS))
         self._said: dict[str, Figures] = {}
         self._own: dict[str, Figure] = {}
+        self._recent: dict[str, deque[float]] = {}  # bandwidths as measured, by partner
         self._version = roster.me.record.incarnation
         self._adopted: dict[str, Figures] = {}
         self._waits_since: float | None = None  # for quiet, before what came is taken in
@@ -83,11 +88,19 @@ class Chart:
 
     def _measured(self) -> dict[str, Figure]:
         """Of partners first, then of those who follow in the view, as a ring: all together link everybody."""
-        rates, members = self._rates(), self._roster.members
+        rates, members = self._smoothed(), self._roster.members
         ids = sorted(node for node, info in members.items() if info.in_view and node != self._roster.node)
         after = sorted(ids, key=lambda node: (node not in rates, node < self._roster.node, node))
         found = ((node, min(members[node].round_trips, default=0.0), *rates.get(node, (0.0, 0.0))) for node in after)
         return {node: Figure(*values) for node, *values in [f for f in found if any(f[1:])][:MOST]}
+
+    def _smoothed(self) -> dict[str, tuple[float, float]]:
+        """The median bandwidth of the last LOOKS, and the queueing of now: a link's noise is no news."""
+        rates = self._rates()
+        self._recent = {node: deque(self._recent.get(node, ()), LOOKS) for node in rates}
+        for node, (bandwidth, _) in rates.items():
+            self._recent[node].append(bandwidth)
+        return {node: (median(self._recent[node]), queueing) for node, (_, queueing) in rates.items()}
 
     def _say(self, links: bytes, now: float) -> None:
         self._version += 1
@@ -107,9 +120,8 @@ class Chart:
             return "malformed"
         if not verified(info.record.key, signed_part(figures), figures.signature):
             return "signature"
-        if figures.node == self._roster.node:  # of an earlier life: the next word is later
+        if figures.node == self._roster.node:  # of an earlier life: it counts until the next word, which is later
             self._version = max(self._version, figures.version)
-            return ""
         self._keep(figures, now)
         if spread:
             self._queue.push(figures.node, figures)
@@ -132,7 +144,11 @@ class Chart:
     # --- what it comes to --------------------------------------------------------------------------------------------
 
     def _on_adopt(self, now: float) -> None:
-        self._adopted, self._waits_since, self._links = dict(self._said), None, None
+        """A topology is made anew only where something that counts for it has changed."""
+        before = self._digest()
+        self._adopted, self._waits_since = dict(self._said), None
+        if self._digest() != before:
+            self._links = None
 
     @property
     def links(self) -> Links | None:
@@ -162,7 +178,7 @@ class Chart:
         said = self._said.get(source)
         members = {member.id: member.site for member in self._roster.view.members}
         figures = unpack(said.links, {*members, target}) if said is not None else {}
-        there = [figure.bandwidth for node, figure in figures.items() if members.get(node) == site]
+        there = [figure.bandwidth for node, figure in figures.items() if members.get(node) == site and figure.bandwidth]
         return figures.get(target, Figure()).bandwidth or max(there or [f.bandwidth for f in figures.values()], default=0.0)
 
     def _survey(self) -> Survey:
@@ -170,7 +186,7 @@ class Chart:
         return {node: unpack(self._adopted[node].links, ids) for node in ids if node in self._adopted}
 
     def _digest(self) -> int:
-        """64 bits: of whose word in this view counts."""
+        """64 bits: of the round trips and bandwidths that the members of this view speak of."""
         adopted = ((member.id, self._adopted.get(member.id)) for member in self._roster.view.members)
-        text = "|".join(f"{node} {figures.version}" for node, figures in adopted if figures is not None)
-        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+        said = b"|".join(node.encode() + lasting(figures.links) for node, figures in adopted if figures is not None)
+        return int.from_bytes(blake2b(said, digest_size=8).digest(), "big")

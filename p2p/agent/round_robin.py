@@ -44,7 +44,7 @@ class Block:
 
     def _look_ahead(self, row: Callable[[int], Row], serves: Callable[[str], bool]) -> str | None:
         """None of those who are owed serves: the round in which somebody else who does is owed a swap, within PEEK."""
-        refused = self._owed()
+        refused = set(self._owed())
         if all(partner in refused for round in range(self.round, self.round + PEEK - 1) for partner, _ in row(round)):
             return None
         before = self.round, dict(self.debts)

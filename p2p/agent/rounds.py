@@ -310,7 +310,7 @@ class Rounds:
         return self.plan
 
     def _patience(self) -> float:
-        """Seconds to wait: the typical neighbour's median lag and some deviations."""
+        """Seconds to wait: the typical neighbour's median lag, and as much again or some deviations."""
         part = self._plan.part
         timed = sorted((n.lags[part] for n in self.neighbours.values() if n.lags[part]), key=median)
         if not self.deadline.enabled:
@@ -320,7 +320,7 @@ class Rounds:
         lags = timed[(len(timed) - 1) // 2]
         middle = median(lags)
         deviation = 1.4826 * median(abs(lag - middle) for lag in lags)
-        return middle + max(self.deadline.floor, self.deadline.deviations * deviation)
+        return middle + max(self.deadline.floor, self.deadline.share * middle, self.deadline.deviations * deviation)
 
     def _equal(self, plan: Plan, partner: str) -> bool:
         """Whether both ends computed the same weight; views may differ for a while."""

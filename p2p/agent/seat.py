@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable
+from functools import cached_property
 
 from p2p.agent.round_robin import Row
 from p2p.agent.rounds import Plan
@@ -24,8 +24,8 @@ class Seat:
         self.index = view.index(node)
         self.ids = {member.id: place for place, member in enumerate(view.members)}
         self.topology, self.reason = fitting(topology, view.members)
-        self.asks = lru_cache(CACHED)(self._asks)
-        self.draw = lru_cache(CACHED)(self._draw)
+        self._asked: dict[int, Row] = {}
+        self._drawn: dict[int, Row] = {}
 
     @cached_property
     def cycle(self) -> int:
@@ -37,14 +37,20 @@ class Seat:
         """Whether the topology is one, and stays."""
         return self.topology.properties(len(self.ids)).tree
 
-    def _asks(self, round: int) -> Row:
+    def asks(self, round: int) -> Row:
         """Whom to ask for swaps, and how often: the out-neighbours, the self weight dropped, summing to 1."""
+        return _kept(self._asked, round, self._row)
+
+    def draw(self, round: int) -> Row:
+        """One of `asks`, drawn by weight; the same one whenever this node asks about this round."""
+        return _kept(self._drawn, round, self._draw)
+
+    def _row(self, round: int) -> Row:
         outs = self.topology.row(self.view.members, round, self.index).outs
         total = sum(weight for _, weight in outs)
         return tuple((self.view.members[j].id, weight / total) for j, weight in outs)
 
     def _draw(self, round: int) -> Row:
-        """One of `asks`, drawn by weight; the same one whenever this node asks about this round."""
         asks = self.asks(round)
         rng = random.Random(f"{self.view.members[self.index].id}/{round}")
         return tuple((partner, 1.0) for partner in rng.choices([p for p, _ in asks], [w for _, w in asks])) if asks else ()
@@ -56,3 +62,12 @@ class Seat:
         outs = tuple((members[j].id, weight) for j, weight in row.outs)
         ins = tuple((members[j].id, weight) for j, weight in row.ins)
         return Plan(round, row.self_weight, outs, ins)
+
+
+def _kept(found: dict[int, Row], round: int, make: Callable[[int], Row]) -> Row:
+    """What was made of this round before, or is made now."""
+    if round not in found:
+        if len(found) >= CACHED:
+            found.clear()
+        found[round] = make(round)
+    return found[round]

@@ -338,8 +338,9 @@ def test_a_large_part_has_a_deadline_of_its_own() -> None:
     ("lags", "deadline"),
     [
         ([0.1] * 10, 0.4),  # the floor
-        ([1.0, 1.2] * 5, 1.1 + 4 * 1.4826 * 0.1),  # median and four deviations
-        ([1.0] * 9 + [50.0], 1.3),  # one outlier changes nothing
+        ([0.1, 0.4] * 5, 0.25 + 4 * 1.4826 * 0.15),  # median and four deviations
+        ([1.0, 1.2] * 5, 2.2),  # as much again, where that is more
+        ([1.0] * 9 + [50.0], 2.0),  # one outlier changes nothing
     ],
 )
 def test_the_deadline_follows_the_arrivals(lags: list[float], deadline: float) -> None:
