@@ -60,7 +60,6 @@ class PALSGD(DiLoCo):
     """
 
     rate: float = 1.4  # twice DiLoCo's: a period that is pulled back moves about half as far
-    mu: float = 0.6
     pull: int = 4
     kappa: float = 0.5
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from p2p.agent.dissemination import Item
 from p2p.net import keys
 from p2p.net.messages import Accusation, Figures, News, Phase, Pulse, Record
 
@@ -147,9 +148,9 @@ def once_per_record(verify: Callable[[Record], bool]) -> Callable[[Record], bool
     return lru_cache(maxsize=16384)(verify)
 
 
-def batches(items: Iterable[Record | Accusation | Figures]) -> Iterator[News]:
+def batches(items: Iterable[Item]) -> Iterator[News]:
     """All of it, in as few messages as fit; at least one, be it empty."""
-    taken: list[Record | Accusation | Figures] = []
+    taken: list[Item] = []
     size = 0
     for item in items:
         if size + _size(item) > NEWS_BYTES:
@@ -160,7 +161,7 @@ def batches(items: Iterable[Record | Accusation | Figures]) -> Iterator[News]:
     yield make_news(taken)
 
 
-def make_news(items: Iterable[Record | Accusation | Figures]) -> News:
+def make_news(items: Iterable[Item]) -> News:
     """The items by kind, in their order."""
     given = tuple(items)
     return News(
@@ -170,7 +171,7 @@ def make_news(items: Iterable[Record | Accusation | Figures]) -> News:
     )
 
 
-def _size(item: Record | Accusation | Figures) -> int:
+def _size(item: Item) -> int:
     if isinstance(item, Record):
         return 160 + len(item.control) + len(item.data) + 4 * len(item.site)
     return 120 if isinstance(item, Accusation) else 130 + len(item.links)

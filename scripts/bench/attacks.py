@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from optim.codec import RAW
 from p2p.agent.exchange import Opened
-from p2p.agent.mass_pusher import MassPusher
 from p2p.agent.pusher import Pusher
 from p2p.agent.rounds import Pushed
 from p2p.agent.swapper import Swapper
@@ -87,8 +86,9 @@ class Liars(SimulatedSwarm):
     def against(self, victim: SimulatedNode, mine: Tensor, block: Block) -> Tensor:
         """What takes back all that its honest neighbours bring, where all weights are alike."""
         exchange = victim.agent.exchange
-        assert exchange is not None and not isinstance(exchange, MassPusher) and exchange._seat is not None
-        ids = {partner for partner, _ in exchange._seat.asks(0)}
+        assert isinstance(exchange, Swapper) or (isinstance(exchange, Pusher) and exchange._seat is not None)
+        asks = exchange.swaps.row if isinstance(exchange, Swapper) else exchange._seat.asks
+        ids = {partner for partner, _ in asks(0)}
         honest = [held(node.shards, block) for node in self.honest() if node.agent.node in ids]
         return mine - (torch.stack(honest) - mine).sum(0) / max(len(ids) - len(honest), 1)
 

@@ -63,6 +63,14 @@ def test_the_page_has_every_table(bench: dict[str, ModuleType], tmp_path: Path) 
     assert "| way | ms |\n| --- | ---: |\n| a\\|b | 1.0 |" in page and "`python x.py` (nodes 2)" in page
 
 
+@pytest.mark.parametrize("attack", ["flip", "little", "dissensus", "close"])
+@pytest.mark.parametrize("rule", ["async", "gossip"])
+def test_every_lie_gets_to_the_honest(bench: dict[str, ModuleType], rule: str, attack: str) -> None:
+    """By swaps and by pushes: other models come of it than where the same two send what nobody takes."""
+    told, refused = (bench["attacks"].accuracies(rule, lie, "shuffled", 4, 0) for lie in (attack, "nan"))
+    assert told != refused
+
+
 @pytest.mark.parametrize("rule", ["async", "gossip"])
 def test_the_gate_is_what_bears_gross_values(bench: dict[str, ModuleType], rule: str) -> None:
     clean, borne, believed = (
